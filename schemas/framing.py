@@ -1,0 +1,92 @@
+"""How a schema is named in front of an Avro body: single-object encoding, or the Confluent wire format.
+
+Single-object encoding (Avro specification): C3 01, then the schema's CRC-64-AVRO fingerprint, 8 bytes little-endian.
+Confluent wire format: 00, then the registry's schema id, 4 bytes big-endian. Readers accept both in one topic.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from schemas.avro import decode_body, encode_body, schema_fingerprint
+from schemas.errors import RecordError
+
+R = TypeVar("R", bound=Struct)
+
+SINGLE_OBJECT_MARKER = b"\xc3\x01"
+CONFLUENT_MAGIC = 0
+SINGLE_OBJECT_HEADER_BYTES = 10
+CONFLUENT_HEADER_BYTES = 5
+MAX_RECORD_BYTES = 1 << 20
+
+# Resolves a registry's schema id to (record name, writer schema); None where no registry is configured.
+SchemaById = Callable[[int], tuple[str, Any]]
+
+
+def encode(record: Struct) -> bytes:
+    """Record in Avro single-object encoding."""
+    return SINGLE_OBJECT_MARKER + schema_fingerprint(type(record)) + encode_body(record)
+
+
+class Decoder:
+    """Reads the record types of one topic from framed bytes.
+
+    ``schema_by_id`` resolves Confluent framing; without it such records are refused as ``unknown_schema``.
+    """
+
+    def __init__(self, record_types: Sequence[type[Struct]], *, schema_by_id: SchemaById | None = None) -> None:
+        self._by_fingerprint = {schema_fingerprint(record_type): record_type for record_type in record_types}
+        self._by_name = {record_type.__name__: record_type for record_type in record_types}
+        self._schema_by_id = schema_by_id
+
+    def decode(self, value: bytes | None) -> Struct:
+        """Record in ``value``; raises RecordError with the reason, field and position (counted from the frame)."""
+        if not value:
+            raise RecordError("empty", "no value")
+        if len(value) > MAX_RECORD_BYTES:
+            raise RecordError("too_large", f"{len(value)} bytes, at most {MAX_RECORD_BYTES} are read")
+        if value[:2] == SINGLE_OBJECT_MARKER:
+            return self._decode_single_object(value)
+        if value[0] == CONFLUENT_MAGIC:
+            return self._decode_confluent(value)
+        raise RecordError("bad_framing", f"starts with {value[:2].hex()}, neither c301 nor 00", position=0)
+
+    def _decode_single_object(self, value: bytes) -> Struct:
+        if len(value) < SINGLE_OBJECT_HEADER_BYTES:
+            raise RecordError("truncated", "ends inside the frame", position=len(value))
+        fingerprint = value[2:SINGLE_OBJECT_HEADER_BYTES]
+        record_type = self._by_fingerprint.get(fingerprint)
+        if record_type is None:
+            raise RecordError("unknown_schema", f"fingerprint {fingerprint.hex()}", position=2)
+        return _body(value, SINGLE_OBJECT_HEADER_BYTES, record_type, None)
+
+    def _decode_confluent(self, value: bytes) -> Struct:
+        if len(value) < CONFLUENT_HEADER_BYTES:
+            raise RecordError("truncated", "ends inside the frame", position=len(value))
+        schema_id = int.from_bytes(value[1:CONFLUENT_HEADER_BYTES], "big")
+        if self._schema_by_id is None:
+            raise RecordError(
+                "unknown_schema", f"registry schema id {schema_id}, but no registry is configured", position=1
+            )
+        name, writer_schema = self._schema_by_id(schema_id)
+        record_type = self._by_name.get(name)
+        if record_type is None:
+            raise RecordError("unknown_schema", f"schema id {schema_id} is {name}, not of this topic", position=1)
+        return _body(value, CONFLUENT_HEADER_BYTES, record_type, writer_schema)
+
+
+def decode_as(value: bytes | None, record_type: type[R]) -> R:
+    """Record of one known type from single-object bytes; raises RecordError."""
+    record = Decoder([record_type]).decode(value)
+    assert isinstance(record, record_type)
+    return record
+
+
+def _body(value: bytes, header_bytes: int, record_type: type[R], writer_schema: Any) -> R:
+    try:
+        return decode_body(value[header_bytes:], record_type, writer_schema=writer_schema)
+    except RecordError as error:
+        if error.position is not None:
+            error.position += header_bytes
+        raise

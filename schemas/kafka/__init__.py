@@ -1,0 +1,1 @@
+"""The thin edge to Kafka that every part shares: settings, durable sending, offsets, topics."""

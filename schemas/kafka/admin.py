@@ -1,0 +1,111 @@
+"""Topics on a broker against the contract: create what is missing, name each difference."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,  # type: ignore[attr-defined]
+    NewTopic,  # type: ignore[attr-defined]
+    ResourceType,  # type: ignore[attr-defined]
+)
+
+from schemas.topics import Namespace, PlannedTopic, planned_topics
+
+
+class BrokerError(Exception):
+    """The broker is away or refused an administrative request; one line for the user."""
+
+
+@dataclass(frozen=True)
+class TopicDifference:
+    """One way in which a topic on the broker is not what the contract says."""
+
+    topic: str
+    setting: str
+    expected: str
+    actual: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.setting} is {self.actual}, should be {self.expected}"
+
+
+class TopicAdmin:
+    """Creates, lists and checks the topics of one pipeline. Keeps its AdminClient until its futures are done."""
+
+    def __init__(self, config: dict[str, Any], *, timeout_s: float = 15.0) -> None:
+        self._client = AdminClient(config)
+        self._bootstrap = config.get("bootstrap.servers", "")
+        self._timeout_s = timeout_s
+
+    def existing(self) -> dict[str, int]:
+        """Topics on the broker with their number of partitions; raises BrokerError when it does not answer."""
+        try:
+            topics = self._client.list_topics(timeout=self._timeout_s).topics
+        except KafkaException as error:
+            raise BrokerError(f"no answer from the broker at {self._bootstrap}: {error.args[0].str()}") from error
+        return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def create(self, namespace: Namespace, *, replication_factor: int = -1) -> list[str]:
+        """Create the planned topics that do not exist and return their names; raises BrokerError."""
+        existing = self.existing()
+        missing = [planned for planned in planned_topics(namespace) if planned.name not in existing]
+        if not missing:
+            return []
+        futures = self._client.create_topics(
+            [_new_topic(planned, replication_factor) for planned in missing], request_timeout=self._timeout_s
+        )
+        created = []
+        for name, future in futures.items():
+            try:
+                future.result(self._timeout_s)
+            except KafkaException as error:
+                # Another process may create the same topics at the same time.
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise BrokerError(f"cannot create {name}: {error.args[0].str()}") from error
+            else:
+                created.append(name)
+        return created
+
+    def differences(self, namespace: Namespace) -> Iterator[TopicDifference]:
+        """Each way in which the broker's topics differ from the contract; raises BrokerError."""
+        existing = self.existing()
+        planned = list(planned_topics(namespace))
+        present = [topic for topic in planned if topic.name in existing]
+        configs = self._configs([topic.name for topic in present])
+        for topic in planned:
+            if topic.name not in existing:
+                yield TopicDifference(topic.name, "topic", "present", "missing")
+                continue
+            if existing[topic.name] != topic.num_partitions:
+                yield TopicDifference(
+                    topic.name, "partitions", str(topic.num_partitions), str(existing[topic.name])
+                )
+            for setting, expected in topic.config.items():
+                actual = configs[topic.name].get(setting, "unset")
+                if actual != expected:
+                    yield TopicDifference(topic.name, setting, expected, actual)
+
+    def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        if not resources:
+            return {}
+        configs = {}
+        for resource, future in self._client.describe_configs(resources).items():
+            try:
+                entries = future.result(self._timeout_s)
+            except KafkaException as error:
+                raise BrokerError(f"cannot describe {resource.name}: {error.args[0].str()}") from error
+            configs[resource.name] = {name: entry.value for name, entry in entries.items()}
+        return configs
+
+
+def _new_topic(planned: PlannedTopic, replication_factor: int) -> NewTopic:
+    return NewTopic(
+        planned.name,
+        num_partitions=planned.num_partitions,
+        replication_factor=replication_factor,
+        config=planned.config,
+    )
