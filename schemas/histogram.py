@@ -8,8 +8,8 @@ The OpenTelemetry data model (opentelemetry.io/docs/specs/otel/metrics/data-mode
 
 The scale is always min(scales seen, largest scale at which all non-empty buckets span at most MAX_BUCKETS).
 Span grows with the scale and with the set of buckets, so that this scale, and with it every byte, depends on
-what was recorded and not on the order or grouping. A histogram without buckets stands at MAX_SCALE: the identity
-of merging.
+what was recorded and not on the order or grouping. A histogram without buckets stands at MAX_SCALE: the
+identity of merging.
 
 Minimum and maximum are not kept: they are not part of the packed form, and a quantile that used them would
 differ between a histogram and its own copy read from a topic.
@@ -30,8 +30,8 @@ from numpy.typing import ArrayLike, NDArray
 MIN_SCALE: Final = -10
 MAX_SCALE: Final = 20
 MAX_BUCKETS: Final = 160
-# Values are placed at this scale and shifted down from there, so that one table of edges serves all scales. Half
-# a bucket here is 0.034 %.
+# Values are placed at this scale and shifted down from there, so that one table of edges serves all scales.
+# Half a bucket here is 0.034 %.
 RECORD_SCALE: Final = 10
 MICRO: Final = 1_000_000
 # Counts stay exact as float64, and 160 of them never wrap an int64.

@@ -5,12 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (
-    AdminClient,
-    ConfigResource,  # type: ignore[attr-defined]
-    NewTopic,  # type: ignore[attr-defined]
-    ResourceType,  # type: ignore[attr-defined]
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._resource import ConfigResource, ResourceType
+from confluent_kafka.cimpl import NewTopic
 
 from schemas.topics import Namespace, PlannedTopic, planned_topics
 

@@ -1,6 +1,6 @@
 """Typed records of every topic; their Avro schemas are derived from these types."""
 
-from schemas.records.capacity import CapacityEvent, Offer
+from schemas.records.capacity import CapacityEvent, Offer, ReclaimTiming
 from schemas.records.cells import CellDeclaration, CellLimits, CellRevision
 from schemas.records.clock import ClockRecord
 from schemas.records.control import (
@@ -63,6 +63,7 @@ __all__ = [
     "RankingResult",
     "RankingWork",
     "RawHeader",
+    "ReclaimTiming",
     "RouteInterval",
     "RouteWindow",
     "SegmentShare",

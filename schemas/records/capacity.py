@@ -26,11 +26,26 @@ class Offer(Struct, frozen=True, kw_only=True):
     reclaim_at_ms: TimeMs | None = None
 
 
+class ReclaimTiming(Struct, frozen=True, kw_only=True):
+    """How one reclaim went on its host, by the host's monotonic clock.
+
+    ``reaction_us`` runs from the gate's flip to the end of the last optional chunk (0 where none was running),
+    ``drained_us`` to the moment the last of ``num_rankers`` had given its device memory back; null when it had not.
+    """
+
+    accelerator: Name
+    reason: Label
+    flipped_ms: TimeMs
+    reaction_us: Count | None
+    drained_us: Count | None
+    num_rankers: Count
+
+
 class CapacityEvent(Struct, frozen=True, kw_only=True):
     """State of one host's idle capacity after one event; every event is a full snapshot of its host.
 
     ``epoch_ms`` is the agent's start time and ``seq`` rises by one with each record within it. ``reason`` says why
-    capacity was taken back or announced to be.
+    capacity was taken back or announced to be. ``reclaims`` reports reclaims completed since the last record.
     """
 
     cell: CellName
@@ -41,3 +56,4 @@ class CapacityEvent(Struct, frozen=True, kw_only=True):
     kind: Literal["offer", "update", "reclaim", "heartbeat", "notice"]
     offers: list[Offer]
     reason: Label = ""
+    reclaims: list[ReclaimTiming] = []
