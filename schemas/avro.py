@@ -133,7 +133,7 @@ def _field_schema(info: msgspec.inspect.Type, known: set[str]) -> Any:
             return {"type": "array", "items": _field_schema(info.item_type, known)}
         case msgspec.inspect.UnionType():
             inner = [kind for kind in info.types if not isinstance(kind, msgspec.inspect.NoneType)]
-            assert len(inner) == 1 and len(info.types) == 2, "only X | None has a schema"
+            assert len(inner) == len(info.types) - 1 == 1, "only X | None has a schema"
             return ["null", _field_schema(inner[0], known)]
         case msgspec.inspect.StructType():
             return _record_schema(info, known)

@@ -44,7 +44,7 @@ _Counts = NDArray[np.int64]
 _PACKED: Final = np.dtype("<i8")
 
 
-class HistogramFields(TypedDict):
+class PackedHistogram(TypedDict):
     """The packed form as records carry it; equal histograms have equal fields."""
 
     scale: int
@@ -181,8 +181,13 @@ class ExponentialHistogram:
         if not 0 <= sum_micro <= MAX_SUM_MICRO:
             raise ValueError(f"sum_micro: {sum_micro} is not in [0, {MAX_SUM_MICRO}]")
         if len(counts_B):
-            # Each at most `count` first, so that the sum cannot wrap to the right figure.
-            if counts_B.max() > count or zero_count + int(counts_B.sum()) != count:
+            # Each at most `count` first, so that the sum cannot wrap to the right figure; read as unsigned, a
+            # negative count is a huge one. `ufunc.reduce` is the quick spelling of `max` and `sum`.
+            if np.maximum.reduce(counts_B.view(np.uint64)) > count:
+                if counts_B.min() < 0:
+                    raise ValueError("counts: a bucket is negative")
+                raise ValueError(f"count: {count} is less than one of counts")
+            if zero_count + int(np.add.reduce(counts_B)) != count:
                 raise ValueError(f"count: {count} is not zero_count {zero_count} plus the sum of counts")
         elif zero_count != count:
             raise ValueError(f"count: {count} is not zero_count {zero_count} plus no counts")
@@ -213,9 +218,9 @@ class ExponentialHistogram:
         bucket = int(np.searchsorted(np.cumsum(self._unrolled()), rank - self.zero_count, side="left"))
         return float(2.0 ** ((self._low + bucket + 0.5) * 2.0**-self._scale))
 
-    def to_fields(self) -> HistogramFields:
+    def to_fields(self) -> PackedHistogram:
         """Return the canonical packed form: no empty bucket at either end, counts as little-endian int64."""
-        return HistogramFields(
+        return PackedHistogram(
             scale=self._scale,
             offset=self._low,
             counts=self._unrolled().astype(_PACKED, copy=False).tobytes(),
@@ -333,10 +338,6 @@ def _checked_counts(*, scale: int, offset: int, counts: bytes) -> _Counts:
     lowest = ((-1074 << scale) - 1) if scale >= 0 else (-1075 >> -scale)
     highest = ((1024 << scale) - 1) if scale >= 0 else (1023 >> -scale)
     if num_buckets and not lowest <= offset <= highest - num_buckets + 1:
-        raise ValueError(
-            f"offset: {offset} is beyond the doubles at scale {scale} with {num_buckets} buckets"
-        )
+        raise ValueError(f"offset: {offset} is beyond the doubles at scale {scale} with {num_buckets} buckets")
     counts_B: _Counts = np.frombuffer(counts, dtype=_PACKED)
-    if num_buckets and counts_B.min() < 0:
-        raise ValueError("counts: a bucket is negative")
     return counts_B

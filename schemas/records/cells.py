@@ -25,7 +25,8 @@ class CellLimits(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 0 < self.base_candidates <= self.max_candidates:
             raise ValueError(
-                f"base_candidates {self.base_candidates} must be positive and at most max_candidates {self.max_candidates}"
+                f"base_candidates {self.base_candidates} must be positive and "
+                f"at most max_candidates {self.max_candidates}"
             )
         if self.rise_share <= 0.0:
             raise ValueError("rise_share must be positive, or the target could never leave base")

@@ -1,0 +1,1 @@
+"""A local Apache Kafka on loopback, and how a broker is found."""

@@ -1,0 +1,33 @@
+"""How a verb reaches the broker: found once, with the user's settings, in the pipeline's namespace."""
+
+import os
+from collections.abc import Mapping
+
+from ops.broker.locate import require_broker
+from ops.errors import UserError
+from schemas.kafka.config import BOOTSTRAP_ENV, NAMESPACE_ENV, Config, client_config
+from schemas.settings import TimeSettings
+from schemas.topics import Namespace
+
+
+def broker_config(verb: str) -> Config:
+    """Client settings for a short-lived verb; raises UserError when there is no broker or a setting is wrong."""
+    environ: Mapping[str, str] = {**os.environ, BOOTSTRAP_ENV: require_broker().bootstrap}
+    try:
+        # Errors only: a short verb reports its own failures, and a client that retries is none.
+        return {**client_config(f"intertidal-{verb}", environ=environ), "log_level": 3}
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def namespace() -> Namespace:
+    """Namespace of the pipeline that this command is about."""
+    return Namespace(os.environ.get(NAMESPACE_ENV, ""))
+
+
+def time_settings() -> TimeSettings:
+    """Settings of event time; raises UserError naming the variable that is wrong."""
+    try:
+        return TimeSettings.from_env()
+    except ValueError as error:
+        raise UserError(str(error)) from error

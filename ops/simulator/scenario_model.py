@@ -1,0 +1,165 @@
+"""What a scenario is: which cells, hosts and callers there are, and what happens to them.
+
+Times on the timeline count from the end of the warm-up, in seconds; traffic starts ``warm_up_s`` earlier.
+"""
+
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from schemas.records import CellLimits
+from schemas.records.fields import IdleCause, UnusableReason
+from schemas.settings import TimeSettings
+
+_DAY_S = 86_400.0
+
+ArrivalProcess = Literal["constant", "poisson", "bursty"]
+CapacityAction = Literal["offer", "update", "reclaim", "notice"]
+
+# Short windows, so that a person sees the loop move; ingest forgets a silent host after three of them.
+DEMO_TIME = TimeSettings(
+    window_ms=2_000,
+    lateness_ms=500,
+    heartbeat_ms=1_000,
+    host_ttl_ms=6_000,
+    clock_silence_ms=500,
+    interval_ms=500,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One cell, its limits, and its part of the traffic relative to the other cells'."""
+
+    name: str
+    limits: CellLimits
+    traffic_share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """One host that offers ``units`` of one accelerator kind (cores for ``cpu``) while its owner leaves them idle."""
+
+    name: str
+    cell: str
+    accelerator: str
+    units: float
+    cpu_cores: float
+    memory_bytes: int
+    provider: str
+    idle_cause: IdleCause
+    unusable: UnusableReason | None
+    offered_at_start: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrivals:
+    """How requests arrive. ``bursty``: Poisson at two rates in turn, ``burst_factor`` apart, with the same mean rate;
+    bursts and quiet times last exponentially long."""
+
+    process: ArrivalProcess
+    rate_per_s: float
+    burst_factor: float
+    mean_burst_s: float
+    mean_quiet_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requests:
+    """What each request asks for."""
+
+    num_candidates: int
+    num_results: int
+    deadline_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CapacityChange:
+    """What the owner of the hosts matching the glob ``hosts`` does at ``at_s``.
+
+    ``reclaim``: takes them back, for ``duration_s`` or until an ``offer``. ``update``: changes ``units``, for
+    ``duration_s`` or for good. ``notice``: announces a reclaim ``duration_s`` ahead; the reclaim itself is
+    another change.
+    """
+
+    at_s: float
+    hosts: str
+    action: CapacityAction
+    reason: str
+    duration_s: float | None
+    units: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomReclaims:
+    """Reclaims drawn by the seed: on each matching host a Poisson process, each lasting exponentially long."""
+
+    hosts: str
+    per_host_per_minute: float
+    mean_duration_s: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutcomeSettings:
+    """How soon users act: the world's delays times ``delay_scale``."""
+
+    delay_scale: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processes:
+    """How many processes of each part a run of the scenario starts."""
+
+    routers: int
+    dedicated_rankers: int
+    opportunistic_rankers: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """One scenario, checked. Equal scenarios give equal traffic: all chance comes from ``seed``."""
+
+    name: str
+    description: str
+    seed: int
+    warm_up_s: float
+    duration_s: float
+    cells: tuple[Cell, ...]
+    hosts: tuple[Host, ...]
+    arrivals: Arrivals
+    requests: Requests
+    capacity_changes: tuple[CapacityChange, ...]
+    random_reclaims: RandomReclaims | None
+    outcomes: OutcomeSettings
+    processes: Processes
+    time: TimeSettings
+
+    @property
+    def traffic_s(self) -> float:
+        """How long requests arrive: the warm-up and the measured time."""
+        return self.warm_up_s + self.duration_s
+
+    def hosts_matching(self, glob: str) -> tuple[Host, ...]:
+        """Hosts whose name matches the glob, in the file's order."""
+        return tuple(host for host in self.hosts if fnmatchcase(host.name, glob))
+
+    def ranker_hosts(self) -> tuple[Host, ...]:
+        """The host of each opportunistic ranker: the usable hosts in turn."""
+        usable = [host for host in self.hosts if host.unusable is None]
+        return tuple(usable[index % len(usable)] for index in range(self.processes.opportunistic_rankers))
+
+    def stretched(self, duration_s: float) -> "Scenario":
+        """The same scenario over another measured time, its timeline stretched alike. Raises ValueError."""
+        if not 1.0 <= duration_s <= _DAY_S:
+            raise ValueError(f"duration_s must be from 1 to {_DAY_S:g}, is {duration_s:g}")
+        ratio = duration_s / self.duration_s
+        changes = tuple(
+            replace(
+                change,
+                at_s=change.at_s * ratio,
+                duration_s=None if change.duration_s is None else change.duration_s * ratio,
+            )
+            for change in self.capacity_changes
+        )
+        return replace(self, duration_s=duration_s, capacity_changes=changes)

@@ -1,0 +1,1 @@
+"""Metrics, health, logs and progress of every part. Imports nothing local, so every package may use it."""
