@@ -14,9 +14,8 @@ from ops.errors import UserError
 EXIT_DONE: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_WRONG_USE: Final = 2
-# As a shell reports a death by signal: SIGINT, and SIGPIPE when the reader of our output went away.
+# As a shell reports a death by SIGINT.
 EXIT_INTERRUPTED: Final = 130
-EXIT_BROKEN_PIPE: Final = 141
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         result = cli.main(arguments, prog_name="intertidal", standalone_mode=False)
-        # Here, where a reader that went away can still be told from a defect, and not when Python exits.
+        # Now, not when Python exits: a reader that went away is no defect, and click is quiet about it too.
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
@@ -113,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Python flushes stdout once more when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
+        return EXIT_FAILED
     return result if isinstance(result, int) else EXIT_DONE
 
 

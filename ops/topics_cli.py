@@ -37,9 +37,7 @@ def create(replication_factor: int | None) -> None:
       intertidal topics create --replication-factor 3
     """
     try:
-        created = TopicAdmin(broker_config("topics")).create(
-            namespace(), replication_factor=replication_factor or -1
-        )
+        created = TopicAdmin(broker_config("topics")).create(namespace(), replication_factor=replication_factor or -1)
     except BrokerError as error:
         raise UserError(str(error)) from error
     for name in created:

@@ -53,6 +53,12 @@ def write_properties(settings: BrokerSettings) -> None:
     settings.properties_path.write_text(render_properties(settings))
 
 
+def set_log_aside(settings: BrokerSettings) -> None:
+    """Keeps the log of the run before under another name: why a start failed stands in this run's own log."""
+    if settings.log_path.exists():
+        settings.log_path.replace(settings.log_path.with_name("broker.previous.log"))
+
+
 def format_storage(java: list[str], settings: BrokerSettings) -> None:
     """Formats the storage folder for a new cluster of one node.
 

@@ -106,6 +106,7 @@ class LocalBroker:
             # 3.
             state = self._choose_ports(state)
             settings = self._settings(state)
+            jvm.set_log_aside(settings)
             jvm.write_properties(settings)
             # 4.
             if not settings.is_formatted:

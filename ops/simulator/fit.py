@@ -31,7 +31,7 @@ _REQUESTS_PER_STEP = 128
 _MAX_EPOCHS = 5
 _LEARNING_RATE = 4e-3
 # On the squared norm of the embeddings: an ad with few clicks is kept near the average ad.
-_EMBEDDING_PENALTY = 2e-7
+_EMBEDDING_PENALTY = 2e-5
 _WIDTHS = (64, 128, 256, 512)
 
 
@@ -69,9 +69,7 @@ def main() -> None:
     """Train the baseline model on impressions of the built-in world, write its bundle, print its quality."""
     parser = argparse.ArgumentParser(prog="python -m ops.simulator.fit", description=main.__doc__)
     parser.add_argument("--out", type=Path, default=BASELINE_WORLD_BUNDLE, help="folder of the bundle")
-    parser.add_argument(
-        "--seed", type=int, default=1, help="seed of the impressions and of the first weights"
-    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of the impressions and of the first weights")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     world = World(WorldConfig())
@@ -123,9 +121,7 @@ def _probabilities(model: BaselineModel, data: Impressions) -> NDArray[np.float6
 def _log_odds_of_all(model: BaselineModel, data: Impressions) -> NDArray[np.float64]:
     with torch.inference_mode():
         requests = np.array_split(np.arange(data.num_requests), 50)
-        return np.concatenate([_log_odds(model, data.take(part)).numpy() for part in requests]).astype(
-            np.float64
-        )
+        return np.concatenate([_log_odds(model, data.take(part)).numpy() for part in requests]).astype(np.float64)
 
 
 def _log_odds(model: BaselineModel, data: Impressions) -> Tensor:
@@ -151,9 +147,7 @@ def _print_widths(world: World, scorer: Scorer, rng: np.random.Generator) -> Non
         rows = np.full(len(segment_R), True) if name == "all" else segment_R == name
         gain, low, high = mean_interval(values.model_RW[rows, -1] - values.model_RW[rows, 0])
         means = " ".join(f"{mean:8.4f}" for mean in values.model_RW[rows].mean(axis=0))
-        print(
-            f"  {name:8} {values.retrieval_R[rows].mean():8.4f} {means}   +{gain:.4f} [{low:.4f}, {high:.4f}]"
-        )
+        print(f"  {name:8} {values.retrieval_R[rows].mean():8.4f} {means}   {gain:+.4f} [{low:.4f}, {high:.4f}]")
     believed = values.predicted_RW.sum(axis=0) / values.model_RW.sum(axis=0)
     print("predicted over true value of the choice: " + " ".join(f"{ratio:.4f}" for ratio in believed))
 

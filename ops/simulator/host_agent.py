@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ops.simulator.host_reporter import HostReporter, Kind
 from schemas.gate import FlipReason
-from schemas.gate_file import DrainReport
+from schemas.gate_writer import DrainReport
 from schemas.records import CapacityEvent, Offer, ReclaimTiming
 
 LEASE_EXPIRED = "lease_expired"
@@ -15,7 +15,7 @@ LEASE_EXPIRED = "lease_expired"
 
 @dataclass(frozen=True)
 class Now:
-    """One instant by both clocks of the host: records carry the wall clock's time, intervals are the monotonic one's."""
+    """One instant by both clocks of the host: records carry the wall clock's, intervals go by the monotonic one."""
 
     wall_ms: int
     mono_ns: int
@@ -83,11 +83,15 @@ class _Pool:
 
 @dataclass(frozen=True, kw_only=True)
 class HostAgentSettings:
-    """Times in ns: ``drain_limit_ns`` is how long a closed gate waits for its rankers before the timing is given up."""
+    """Times in ns: ``drain_limit_ns`` is how long a closed gate waits for its rankers before the timing is given up.
+
+    ``phase_ns`` puts the first heartbeat off, so that the hosts of one process do not all speak at once.
+    """
 
     heartbeat_ns: int
     renew_ns: int
     drain_limit_ns: int
+    phase_ns: int = 0
 
 
 class HostAgent:
@@ -101,7 +105,7 @@ class HostAgent:
         self._reporter = reporter
         self._pools = {accelerator: _Pool() for accelerator in pools}
         self._settings = settings
-        self._heartbeat_due_ns = now.mono_ns
+        self._heartbeat_due_ns = now.mono_ns + settings.phase_ns
         self._renew_due_ns = now.mono_ns + settings.renew_ns
 
     @property
@@ -121,8 +125,11 @@ class HostAgent:
             pool.wanted = offer
             return Plan()
         before = self._reporter.offered(offer.accelerator)
-        since_ms = now.wall_ms if before is None else before.offered_since_ms
-        self._reporter.put(replace(offer, offered_since_ms=since_ms))
+        if before is None:
+            offer = replace(offer, offered_since_ms=now.wall_ms)
+        else:
+            offer = replace(offer, offered_since_ms=before.offered_since_ms, reclaim_at_ms=before.reclaim_at_ms)
+        self._reporter.put(offer)
         gates: tuple[GateStep, ...] = ()
         if offer.unusable is None and not pool.is_open:
             gates = (OpenGate(offer.accelerator),)
@@ -179,8 +186,12 @@ class HostAgent:
         if now.mono_ns >= self._renew_due_ns:
             self._renew_due_ns = now.mono_ns + self._settings.renew_ns
             gates = tuple(RenewGate(accelerator) for accelerator, pool in self._pools.items() if pool.is_open)
-        records = self._say("heartbeat", now, "") if now.mono_ns >= self._heartbeat_due_ns else ()
-        return Plan(gates, records)
+        if now.mono_ns < self._heartbeat_due_ns:
+            return Plan(gates)
+        # A fixed beat: after a pause of the process one heartbeat is due, not one for each that was missed.
+        num_missed = (now.mono_ns - self._heartbeat_due_ns) // self._settings.heartbeat_ns
+        self._heartbeat_due_ns += (1 + num_missed) * self._settings.heartbeat_ns
+        return Plan(gates, self._say("heartbeat", now, ""))
 
     def stop(self, now: Now, *, reason: str) -> Plan:
         """The agent ends: every gate closed, everything taken back."""
@@ -207,13 +218,11 @@ class HostAgent:
         pool.drain_until_ns = now.mono_ns + self._settings.drain_limit_ns
 
     def _say(self, kind: Kind, now: Now, reason: str) -> tuple[CapacityEvent]:
-        # Every record is a full snapshot, so each one puts the next heartbeat off.
-        self._heartbeat_due_ns = now.mono_ns + self._settings.heartbeat_ns
         return (self._reporter.record(kind, now_ms=now.wall_ms, reason=reason),)
 
 
 def _timing(accelerator: str, reason: str, report: DrainReport, now: Now) -> ReclaimTiming:
-    """Times are the slowest ranker's, null where one has not answered. Dead rankers are left out: they gave back all."""
+    """Times are the slowest ranker's, null where one has not answered. The dead are left out: they gave back all."""
     gave_way = not report.pending_pids
     return ReclaimTiming(
         accelerator=accelerator,

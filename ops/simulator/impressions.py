@@ -75,9 +75,7 @@ def draw_impressions(
         request = world.draw_request(rng, num_candidates)
         shown = rng.choice(num_candidates, num_per_request, replace=False)
         ad_ids = request.ad_ids_N[shown]
-        drawn.append(
-            (request.user_features_F, ad_ids, request.bids_N[shown], request.retrieval_scores_N[shown])
-        )
+        drawn.append((request.user_features_F, ad_ids, request.bids_N[shown], request.retrieval_scores_N[shown]))
         clicked.append(rng.random(num_per_request) < world.click_probability(request.user_id, ad_ids))
     features, ad_ids_of, bids, retrieval_scores = zip(*drawn, strict=True)
     return Impressions(

@@ -40,9 +40,7 @@ _DAY_S = 86_400.0
 def built_in_scenarios() -> tuple[str, ...]:
     """Names of the scenarios that come with the package."""
     return tuple(
-        sorted(
-            entry.name.removesuffix(".toml") for entry in _BUILT_IN.iterdir() if entry.name.endswith(".toml")
-        )
+        sorted(entry.name.removesuffix(".toml") for entry in _BUILT_IN.iterdir() if entry.name.endswith(".toml"))
     )
 
 
@@ -51,12 +49,8 @@ def load_scenario(name_or_path: str) -> Scenario:
     if "/" not in name_or_path and not name_or_path.endswith(".toml"):
         names = built_in_scenarios()
         if name_or_path not in names:
-            raise ScenarioError(
-                name_or_path, "", f"no such scenario; built in are {', '.join(names)}; or give a .toml"
-            )
-        return parse_scenario(
-            (_BUILT_IN / f"{name_or_path}.toml").read_text(encoding="utf-8"), file=name_or_path
-        )
+            raise ScenarioError(name_or_path, "", f"no such scenario; built in are {', '.join(names)}; or give a .toml")
+        return parse_scenario((_BUILT_IN / f"{name_or_path}.toml").read_text(encoding="utf-8"), file=name_or_path)
     try:
         text = Path(name_or_path).read_text(encoding="utf-8")
     except OSError as error:
@@ -86,9 +80,7 @@ def parse_scenario(text: str, *, file: str) -> Scenario:
         hosts=hosts,
         arrivals=_arrivals(root.table("arrivals")),
         requests=_requests(root.table("requests"), cells),
-        capacity_changes=tuple(
-            _change(table, hosts, duration_s) for table in root.tables("capacity_changes")
-        ),
+        capacity_changes=tuple(_change(table, hosts, duration_s) for table in root.tables("capacity_changes")),
         random_reclaims=_random_reclaims(root, hosts),
         outcomes=_outcomes(root.table("outcomes")),
         processes=_processes(root.table("processes"), hosts),
@@ -114,9 +106,7 @@ def _cells(root: Table) -> tuple[Cell, ...]:
                     latency_limit_ms=table.number("latency_limit_ms", at_least=1.0, at_most=60_000.0),
                     rise_share=table.number("rise_share", at_least=0.001, at_most=1.0, default=0.1),
                     shed_allowance=table.number("shed_allowance", at_least=0.0, at_most=1.0, default=0.01),
-                    units_per_unit_s=table.number(
-                        "units_per_unit_s", at_least=1.0, at_most=1e9, default=50_000.0
-                    ),
+                    units_per_unit_s=table.number("units_per_unit_s", at_least=1.0, at_most=1e9, default=50_000.0),
                     utilisation=table.number("utilisation", at_least=0.01, at_most=1.0, default=0.7),
                 ),
                 traffic_share=table.number("traffic_share", at_least=0.001, at_most=1e6, default=1.0),
@@ -143,9 +133,7 @@ def _hosts(root: Table, cells: tuple[Cell, ...]) -> tuple[Host, ...]:
             memory_bytes=table.count("memory_bytes", at_least=0, at_most=1 << 50),
             provider=table.text("provider", default="own"),
             idle_cause=cast(IdleCause, table.text("idle_cause", choices=get_args(IdleCause))),
-            unusable=cast(
-                "UnusableReason | None", table.optional_text("unusable", choices=get_args(UnusableReason))
-            ),
+            unusable=cast("UnusableReason | None", table.optional_text("unusable", choices=get_args(UnusableReason))),
             offered_at_start=table.flag("offered_at_start", default=True),
         )
         table.finish()
@@ -223,9 +211,7 @@ def _glob(table: Table, hosts: tuple[Host, ...], *, default: str | None = None) 
 
 
 def _outcomes(table: Table) -> OutcomeSettings:
-    settings = OutcomeSettings(
-        delay_scale=table.number("delay_scale", at_least=0.0, at_most=1_000.0, default=1.0)
-    )
+    settings = OutcomeSettings(delay_scale=table.number("delay_scale", at_least=0.0, at_most=1_000.0, default=1.0))
     table.finish()
     return settings
 

@@ -1,4 +1,4 @@
-"""From a scenario to what happens to each host and when: overlapping reclaims become one, chance is drawn by the seed."""
+"""From a scenario to what happens to each host and when: reclaims that overlap become one, chance goes by the seed."""
 
 import math
 from collections.abc import Iterator

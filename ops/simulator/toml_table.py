@@ -99,10 +99,7 @@ class Table:
         value = self._data.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             self.fail(key, f"must be an array of tables, is {_shown(value)}")
-        return [
-            Table(item, file=self._file, path=f"{self._name(key)}[{index}]")
-            for index, item in enumerate(value)
-        ]
+        return [Table(item, file=self._file, path=f"{self._name(key)}[{index}]") for index, item in enumerate(value)]
 
     def finish(self) -> None:
         """Refuse keys that nobody asked for, with the nearest known key as a hint."""

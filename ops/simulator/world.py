@@ -184,9 +184,7 @@ class World:
         segment = config.segments[user.segment]
         scores_A = self._retrieval_latents_AD @ (self._pull * user.latent_D).astype(np.float32)
         scores_A += self._retrieval_offset_A
-        scores_A += np.float32(segment.retrieval_noise) * rng.standard_normal(
-            config.num_ads, dtype=np.float32
-        )
+        scores_A += np.float32(segment.retrieval_noise) * rng.standard_normal(config.num_ads, dtype=np.float32)
         # Ascending ids first, so that the stable sort breaks ties by id.
         ad_ids_N = np.sort(np.argpartition(-scores_A, num_candidates - 1)[:num_candidates])
         ad_ids_N = ad_ids_N[np.argsort(-scores_A[ad_ids_N], kind="stable")]
@@ -213,9 +211,7 @@ class World:
         """Return what showing these ads earns in expectation, currency: the sum of probability times bid."""
         return float(self.click_probability(user_id, shown_ad_ids) @ bids.astype(np.float64))
 
-    def draw_outcomes(
-        self, rng: np.random.Generator, user_id: int, shown_ad_ids: NDArray[np.int64]
-    ) -> list[Outcome]:
+    def draw_outcomes(self, rng: np.random.Generator, user_id: int, shown_ad_ids: NDArray[np.int64]) -> list[Outcome]:
         """Draw what becomes of the ads shown, by delay: a view each, clicks, and conversions after clicks.
 
         Delays: a view's is exponential; from there a click's, and from there a conversion's, are log-normal
@@ -230,12 +226,8 @@ class World:
         conversion_s = click_s + config.conversion_delay_median_s * rng.lognormal(0.0, 1.0, num_shown)
         bids = self.bids(user_id, shown_ad_ids)
         outcomes = [Outcome(i, "view", float(view_s[i]), 0.0) for i in range(num_shown)]
-        outcomes += [
-            Outcome(int(i), "click", float(click_s[i]), float(bids[i])) for i in np.flatnonzero(clicked)
-        ]
-        outcomes += [
-            Outcome(int(i), "conversion", float(conversion_s[i]), 0.0) for i in np.flatnonzero(converted)
-        ]
+        outcomes += [Outcome(int(i), "click", float(click_s[i]), float(bids[i])) for i in np.flatnonzero(clicked)]
+        outcomes += [Outcome(int(i), "conversion", float(conversion_s[i]), 0.0) for i in np.flatnonzero(converted)]
         return sorted(outcomes, key=lambda outcome: outcome.delay_s)
 
     def _hash_user(self, user_id: int) -> _User:
@@ -267,13 +259,10 @@ class World:
     def _click_probability(self, user: _User, ad_ids_N: NDArray[np.int64]) -> NDArray[np.float64]:
         config = self.config
         bias = (
-            config.base_log_odds
-            + config.segments[user.segment].click_bias
-            + config.platforms[user.platform].click_bias
+            config.base_log_odds + config.segments[user.segment].click_bias + config.platforms[user.platform].click_bias
         )
-        log_odds_N = (
-            bias + self._quality_A[ad_ids_N] + self._pull * (self._ad_latents_AD[ad_ids_N] @ user.latent_D)
-        )
+        affinity_N = self._ad_latents_AD[ad_ids_N] @ user.latent_D
+        log_odds_N = bias + self._quality_A[ad_ids_N] + self._pull * affinity_N
         probability_N: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-log_odds_N))
         return probability_N
 
@@ -283,7 +272,5 @@ class World:
 
     def _checked(self, ad_ids_N: NDArray[np.int64]) -> NDArray[np.int64]:
         if len(ad_ids_N) and not (ad_ids_N.min() >= 0 and ad_ids_N.max() < self.config.num_ads):
-            raise ValueError(
-                f"ad ids must be in [0, {self.config.num_ads}), got {ad_ids_N.min()}..{ad_ids_N.max()}"
-            )
+            raise ValueError(f"ad ids must be in [0, {self.config.num_ads}), got {ad_ids_N.min()}..{ad_ids_N.max()}")
         return ad_ids_N

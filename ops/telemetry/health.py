@@ -39,7 +39,8 @@ class HealthServer:
         self._checks = {"/healthz": dict(live or {}), "/readyz": dict(ready or {})}
         self._server = ThreadingHTTPServer((host, port), self._handler())
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
+        # The interval bounds how long `close` waits.
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="health", daemon=True)
         self.host = host
         self.port = int(self._server.server_address[1])
 

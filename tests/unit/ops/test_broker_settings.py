@@ -59,9 +59,9 @@ def test_class_path_does_not_depend_on_the_order_of_the_jars() -> None:
         ("", ""),
         ("INFO fine\nINFO bye\n", "INFO bye"),
         ("ERROR it broke\nINFO shutting down\n", "ERROR it broke"),
-        ("ERROR x\njava.lang.RuntimeException: top\n\tat y\nCaused by: java.net.BindException: Address in use\n\tat z\n",
-         "Caused by: java.net.BindException: Address in use"),
+        ("ERROR x\njava.lang.RuntimeException: top\nCaused by: a.B: in use\n\tat z\n", "Caused by: a.B: in use"),
+        ("ERROR x\njava.lang.RuntimeException: top\n\tat y\n", "java.lang.RuntimeException: top"),
     ],
-)  # fmt: skip
+)
 def test_telling_line_is_the_first_cause(log: str, line: str) -> None:
     assert telling_line(log) == line

@@ -121,13 +121,18 @@ def test_a_verb_may_return_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> Non
     assert call(verb, monkeypatch) == 1
 
 
-def test_a_reader_that_went_away_is_quiet() -> None:
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_a_reader_that_went_away_is_quiet(unbuffered: str) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "ops.cli", "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "ops.cli", "--help"],
+        env={"PYTHONUNBUFFERED": unbuffered},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()
     assert process.stderr.read() == ""
     process.stderr.close()
-    assert process.wait(timeout=60) == cli.EXIT_BROKEN_PIPE
+    assert process.wait(timeout=60) == cli.EXIT_FAILED

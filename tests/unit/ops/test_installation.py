@@ -80,7 +80,7 @@ def test_a_maven_that_fails_is_one_line_and_leaves_nothing(machine: Path, output
 
 def test_a_cache_that_cannot_be_written(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTERTIDAL_CACHE_DIR", str(machine / "java"))
-    with pytest.raises(BrokerError, match="the cache .* cannot be used"):
+    with pytest.raises(BrokerError, match=r"the cache .* cannot be used"):
         ensure_installation()
 
 

@@ -1,5 +1,7 @@
 """The table of metrics and the registry over it."""
 
+from typing import Any
+
 import pytest
 
 from ops.telemetry.declared import METRICS
@@ -31,7 +33,7 @@ def test_the_table_can_be_registered_whole() -> None:
         (("intertidal_level", "gauge", " "), "meaning is missing"),
     ],
 )
-def test_rules_of_a_declaration(metric: tuple, message: str) -> None:
+def test_rules_of_a_declaration(metric: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Metric(*metric)
 

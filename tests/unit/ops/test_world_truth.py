@@ -57,19 +57,19 @@ def test_a_wider_retrieval_extends_the_narrow_one(world: World) -> None:
 
 def test_shares_of_segments_and_platforms(world: World) -> None:
     rng = np.random.default_rng(2)
-    requests = [world.draw_request(rng, 1) for _ in range(3000)]
+    requests = [world.draw_request(rng, 1) for _ in range(1500)]
     for profile in world.config.segments:
         found = np.mean([request.advertiser_segment == profile.name for request in requests])
-        assert found == pytest.approx(profile.share, abs=0.04)
+        assert found == pytest.approx(profile.share, abs=0.05)
     for platform in world.config.platforms:
         found = np.mean([request.platform == platform.name for request in requests])
-        assert found == pytest.approx(platform.share, abs=0.04)
+        assert found == pytest.approx(platform.share, abs=0.05)
 
 
 def test_outcomes_happen_as_often_and_are_worth_as_much_as_the_truth_says(world: World) -> None:
     rng = np.random.default_rng(4)
     request = world.draw_request(rng, 10)
-    num_draws = 6000
+    num_draws = 1500
     draws = [world.draw_outcomes(rng, request.user_id, request.ad_ids_N) for _ in range(num_draws)]
     clicks = np.zeros(10)
     for outcomes in draws:
@@ -88,7 +88,7 @@ def test_conversions_follow_their_clicks_and_delays_are_late(world: World) -> No
     rng = np.random.default_rng(5)
     request = world.draw_request(rng, 50)
     times: dict[str, list[float]] = {"view": [], "click": [], "conversion": []}
-    for _ in range(400):
+    for _ in range(250):
         outcomes = world.draw_outcomes(rng, request.user_id, request.ad_ids_N)
         assert outcomes == sorted(outcomes, key=lambda outcome: outcome.delay_s)
         by_ad: dict[int, list[Outcome]] = {}
@@ -100,13 +100,13 @@ def test_conversions_follow_their_clicks_and_delays_are_late(world: World) -> No
             assert kinds == ["view", "click", "conversion"][: len(kinds)]
     assert np.median(times["click"]) == pytest.approx(world.config.click_delay_median_s + 0.5, rel=0.2)
     conversion_s = world.config.conversion_delay_median_s + world.config.click_delay_median_s
-    assert np.median(times["conversion"]) == pytest.approx(conversion_s, rel=0.35)
+    assert np.median(times["conversion"]) == pytest.approx(conversion_s, rel=0.4)
 
 
 def test_retrieval_order_is_informative_and_misses_winners_that_a_wider_search_finds(world: World) -> None:
     rng = np.random.default_rng(6)
     head, tail, found = [], [], []
-    for _ in range(400):
+    for _ in range(250):
         request = world.draw_request(rng, 512)
         value_N = world.click_probability(request.user_id, request.ad_ids_N) * request.bids_N
         head.append(value_N[:64].mean())
@@ -120,7 +120,7 @@ def test_worth_and_gain_of_a_wider_search_order_the_segments_differently(world: 
     rng = np.random.default_rng(8)
     worth: dict[str, list[float]] = {}
     gain: dict[str, list[float]] = {}
-    for _ in range(1500):
+    for _ in range(800):
         request = world.draw_request(rng, 512)
         value_N = world.click_probability(request.user_id, request.ad_ids_N) * request.bids_N
         base = np.sort(value_N[:64])[-8:].sum()

@@ -40,7 +40,12 @@ def test_an_interval_survives_the_wire_with_everything_that_was_noted():
     interval = decode_as(encode(sent), LatencyInterval)
 
     assert interval == sent
-    assert (interval.cell, interval.source, interval.part, interval.epoch_ms) == ("us-east", "router-1", "router", 1_000)
+    assert (interval.cell, interval.source, interval.part, interval.epoch_ms) == (
+        "us-east",
+        "router-1",
+        "router",
+        1_000,
+    )
     assert (interval.seq, interval.event_time_ms, interval.interval_ms) == (0, 2_500, 1_500)
     assert (interval.num_requests, interval.num_results) == (3, 3)
     assert (interval.num_base_late, interval.num_errors, interval.num_waiting) == (1, 1, 7)

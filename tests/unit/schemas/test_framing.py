@@ -94,7 +94,8 @@ def test_noise_never_raises_anything_else(noise: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("units", "field"), [(float("nan"), "offers[0].units"), (float("inf"), "offers[0].units"), (-1.0, "offers[0].units")]
+    ("units", "field"),
+    [(float("nan"), "offers[0].units"), (float("inf"), "offers[0].units"), (-1.0, "offers[0].units")],
 )
 def test_unbelievable_units_name_the_field(units: float, field: str) -> None:
     offer = Offer(accelerator="h100", units=units, cpu_cores=2.0, memory_bytes=3, idle_cause="off_peak")

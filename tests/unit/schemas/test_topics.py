@@ -15,9 +15,7 @@ def test_names_are_unique() -> None:
 
 
 def test_requests_answers_and_results_share_their_partitions() -> None:
-    assert (
-        RANKING_REQUESTS.num_partitions == RANKING_ANSWERS.num_partitions == RANKING_RESULTS.num_partitions
-    )
+    assert RANKING_REQUESTS.num_partitions == RANKING_ANSWERS.num_partitions == RANKING_RESULTS.num_partitions
 
 
 def test_topics_carry_the_brokers_time() -> None:

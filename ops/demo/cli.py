@@ -1,0 +1,146 @@
+"""`intertidal demo`: the whole pipeline on a local Kafka."""
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ops.broker.locate import find_broker
+from ops.demo.collector import Collector
+from ops.demo.ledger import Ledger
+from ops.demo.parts import Layout
+from ops.demo.pipeline import Pipeline, Traffic, new_run_dir, now_ms
+from ops.demo.report import Run, broken_invariants, build_report, first_reclaim
+from ops.demo.summary import summary_lines
+from ops.demo.supervisor import PartFailed
+from ops.demo.view import Glance, glance, live_view
+from ops.errors import UserError
+from ops.simulator.scenario import Scenario, ScenarioError, load_scenario
+from ops.telemetry.progress import progress
+from schemas.kafka.admin import BrokerError
+from schemas.kafka.config import BOOTSTRAP_ENV, client_config
+from schemas.kafka.producer import DeliveryError
+from schemas.topics import Namespace
+
+_LOOK_S: Final = 1.0
+# Pending items close, and metrics of the last interval are written, after the last request.
+_SETTLE_S: Final = 3.0
+
+
+@click.command()
+@click.option("--seconds", type=click.FloatRange(10.0, 86_400.0), help="Measured time after the warm-up.")
+@click.option("--scenario", "scenario_name", default="generated", show_default=True, help="Built in, or a TOML file.")
+@click.option(
+    "--report", "report_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here, in JSON."
+)
+@click.option("--keep", is_flag=True, help="Keep the run's folder with the logs of all parts.")
+def demo(seconds: float | None, scenario_name: str, report_path: Path | None, keep: bool) -> int:
+    """Run the whole pipeline on a local Kafka; watch idle capacity become extra ranking and be given back.
+
+    Exit code 1 when an invariant was broken.
+
+    \b
+    Example:
+      intertidal demo --seconds 90 --report report.json
+    """
+    try:
+        scenario = load_scenario(scenario_name)
+        scenario = scenario if seconds is None else scenario.stretched(seconds)
+    except ScenarioError as error:
+        raise UserError(str(error)) from error
+    _check_writable(report_path)
+    run_dir = new_run_dir(Path(tempfile.gettempdir()) / f"intertidal-demo-{os.getuid()}")
+    layout = Layout(run_dir=run_dir, scenario=scenario_name, duration_s=scenario.duration_s)
+    failed = True
+    try:
+        report = _run(scenario, layout)
+        failed = bool(broken_invariants(report))
+    except (PartFailed, BrokerError, DeliveryError) as error:
+        raise UserError(str(error)) from error
+    finally:
+        if failed or keep:
+            click.echo(f"logs of all parts: {run_dir / 'logs'}", err=True)
+        else:
+            shutil.rmtree(run_dir, ignore_errors=True)
+    if report_path is not None:
+        report_path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    for line in summary_lines(report):
+        click.echo(line)
+    return 1 if failed else 0
+
+
+def _run(scenario: Scenario, layout: Layout) -> dict[str, Any]:
+    """1. Broker, 2. topics and cells, 3. parts until ready, 4. traffic to its end, 5. settling, 6. stop, 7. report."""
+    with ExitStack() as stack:
+        with progress("starting a local Kafka"):
+            bootstrap = stack.enter_context(find_broker()).bootstrap  # 1
+        config = client_config("intertidal-demo", environ={**os.environ, BOOTSTRAP_ENV: bootstrap})
+        # A namespace of its own: on a broker that others use, nothing of theirs is touched.
+        namespace = Namespace(f"demo-{now_ms()}.")
+        pipeline = stack.enter_context(Pipeline(scenario, config, namespace, layout=layout))
+        pipeline.prepare()  # 2
+        with progress("starting the parts"):
+            pipeline.start()  # 3
+        ledger = Ledger()
+        collector = Collector(config, namespace, ledger)
+        traffic = pipeline.start_traffic()  # 4
+        _watch(pipeline, collector, ledger, traffic)
+        collector.poll(_SETTLE_S)  # 5
+        pipeline.stop()  # 6
+        collector.drain()
+        collector.close()
+        return build_report(ledger, _as_run(pipeline, traffic))  # 7
+
+
+def _watch(pipeline: Pipeline, collector: Collector, ledger: Ledger, traffic: Traffic) -> None:
+    with live_view() as show:
+        while not pipeline.traffic_over():
+            started = time.monotonic()
+            collector.poll(_LOOK_S)
+            pipeline.supervisor.check()
+            show(_glance(pipeline, ledger, traffic))
+            time.sleep(max(0.0, _LOOK_S - (time.monotonic() - started)))
+
+
+def _glance(pipeline: Pipeline, ledger: Ledger, traffic: Traffic) -> Glance:
+    now = now_ms()
+    reclaim = first_reclaim(ledger)
+    if now < traffic.warm_up_end_ms:
+        phase = "warm-up"
+    elif reclaim is None or now < reclaim[0]:
+        phase = "before"
+    else:
+        phase = "reclaim" if now < reclaim[1] else "after"
+    return glance(
+        ledger,
+        now_ms=now,
+        start_ms=traffic.warm_up_end_ms,
+        phase=phase,
+        restarts=dict(pipeline.supervisor.restarts),
+    )
+
+
+def _as_run(pipeline: Pipeline, traffic: Traffic) -> Run:
+    scenario = pipeline.scenario
+    return Run(
+        scenario=scenario.name,
+        warm_up_end_ms=traffic.warm_up_end_ms,
+        traffic_end_ms=traffic.end_ms,
+        requests_per_s=scenario.arrivals.rate_per_s,
+        deadline_ms=scenario.requests.deadline_ms,
+        window_ms=scenario.time.window_ms,
+        host_ttl_ms=scenario.time.host_ttl_ms,
+        restarts=dict(pipeline.supervisor.restarts),
+    )
+
+
+def _check_writable(path: Path | None) -> None:
+    # Before a minute is spent on a report that cannot be written.
+    if path is not None and not os.access(path if path.exists() else path.resolve().parent, os.W_OK):
+        raise UserError(f"--report: cannot write {path}")

@@ -1,0 +1,43 @@
+"""The report in a few lines for a person. Pure."""
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def summary_lines(report: dict[str, Any]) -> Iterator[str]:
+    """Lines of the report's main figures and each invariant."""
+    scenario, requests, rma = report["scenario"], report["requests"], report["optional"]["rma"]
+    yield ""
+    yield (
+        f"{scenario['name']}: {scenario['requests_per_s']} requests/s for {scenario['measured_s']:g} s after the "
+        f"warm-up, deadline {scenario['deadline_ms']} ms"
+    )
+    lost = f"{requests['missing']} missing, {requests['duplicates']} duplicates"
+    yield f"requests   {requests['accepted']} accepted, {lost}"
+    yield f"base       {requests['base_late']} late, {requests['base_missing']} missing"
+    for phase, seen in report["latency_ms"].items():
+        if seen["n"]:
+            yield f"{phase:<10} p50 {seen['p50']:g} ms, p99 {seen['p99']:g} ms, {seen['n']} requests"
+    shed = ", ".join(f"{units} {reason}" for reason, units in rma["shed"].items()) or "none"
+    yield (
+        f"extras     {rma['offered']} offered = {rma['admitted']} admitted + {sum(rma['shed'].values())} shed ({shed})"
+        f" + {rma['late']} late + {rma['lost']} lost"
+    )
+    reclaims = report["reclaims"]
+    if reclaims["count"]:
+        yield (
+            f"reclaims   {reclaims['count']}, last optional chunk over after {_ms(reclaims['reaction_ms'])}, "
+            f"drained after {_ms(reclaims['drained_ms'])}"
+        )
+    if report["reclaimed_share"] is not None:
+        yield f"used       {report['reclaimed_share']:.1%} of the idle capacity that was offered"
+    for name, times in report["restarts"].items():
+        yield f"restarted  {name} {times} times"
+    for topic, letters in report["dead_letters"].items():
+        yield f"dead       {letters} letters of {topic}"
+    for row in report["invariants"]:
+        yield f"{'held  ' if row['held'] else 'BROKEN'}     {row['name']}: {row['seen']}"
+
+
+def _ms(spread: dict[str, float | None]) -> str:
+    return "-" if spread["max"] is None else f"{spread['p50']:g} ms (at most {spread['max']:g})"

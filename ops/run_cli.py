@@ -1,0 +1,211 @@
+"""`intertidal run`: one long-running part each, until SIGTERM or SIGINT."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import click
+
+from ops.connection import namespace, time_settings
+from ops.errors import UserError
+from ops.parent_death import obey_supervisor
+from ops.telemetry.logs import set_up_logging
+from schemas.gate import GateError
+from schemas.kafka.admin import BrokerError
+from schemas.kafka.producer import DeliveryError
+from schemas.records.fields import Route
+
+_ROUTES = get_args(Route)
+# Routes that one process may serve: one, or base work with extras in its headroom.
+_ROUTE_SETS = (*_ROUTES, "baseline,wide")
+
+_health_port = click.option(
+    "--health-port", type=click.IntRange(0, 65535), default=0, help="Port of health and metrics.  [default: a free one]"
+)
+
+
+def _identity(part: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        "--id",
+        "identity",
+        default=f"{part}-{socket.gethostname()}",
+        help="Name of this process, the same after a restart.",
+    )
+
+
+@click.group()
+def run() -> None:
+    """Run one long-running part. The broker is the one at KAFKA_BOOTSTRAP.
+
+    \b
+    Example:
+      KAFKA_BOOTSTRAP=127.0.0.1:9092 intertidal run router --id router-1
+    """
+    obey_supervisor()
+
+
+@run.command()
+@_identity("ingest")
+@_health_port
+def ingest(identity: str, health_port: int) -> None:
+    """Close windows of the raw topics into control.windows.
+
+    \b
+    Example:
+      intertidal run ingest --id ingest-1
+    """
+    from streams.ingest.worker import IngestOptions
+    from streams.ingest.worker import run as run_ingest
+
+    with _part("ingest"):
+        run_ingest(
+            IngestOptions(namespace=namespace(), time=time_settings(), worker_id=identity, health_port=health_port)
+        )
+
+
+@run.command()
+@_identity("control")
+@_health_port
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Folder of the controllers' table, one process each.",
+)
+def control(identity: str, health_port: int, data_dir: Path) -> None:
+    """Turn windows into targets and pools.
+
+    \b
+    Example:
+      intertidal run control --id control-1 --data-dir /var/lib/intertidal/control-1
+    """
+    from streams.control.agent import ControlOptions
+    from streams.control.agent import run as run_control
+
+    with _part("control"):
+        run_control(
+            ControlOptions(
+                namespace=namespace(),
+                time=time_settings(),
+                instance_id=identity,
+                data_dir=data_dir,
+                health_port=health_port,
+            )
+        )
+
+
+@run.command()
+@_identity("router")
+@_health_port
+def router(identity: str, health_port: int) -> None:
+    """Answer ranking.requests: base work for every one, extras as the targets allow.
+
+    \b
+    Example:
+      intertidal run router --id router-1
+    """
+    from ranking.router.worker import RouterOptions
+    from ranking.router.worker import run as run_router
+
+    with _part("router"):
+        run_router(
+            RouterOptions(namespace=namespace(), time=time_settings(), router_id=identity, health_port=health_port)
+        )
+
+
+@run.command()
+@_identity("ranker")
+@_health_port
+@click.option(
+    "--route",
+    "routes",
+    type=click.Choice(_ROUTE_SETS),
+    required=True,
+    help="What it serves; baseline,wide mixes extras into the headroom of base work.",
+)
+@click.option("--cell", required=True, help="Cell whose pool it runs on.")
+@click.option("--pool", help="Pool whose gate it obeys.  [default: none, as on dedicated capacity]")
+@click.option(
+    "--bundle",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="Folder of the model bundle.",
+)
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+def ranker(
+    identity: str, health_port: int, routes: str, cell: str, pool: str | None, bundle: Path, device: str
+) -> None:
+    """Score work of one route, and shed optional work at once when the pool's gate closes.
+
+    \b
+    Example:
+      intertidal run ranker --route baseline --cell us-east --bundle ranking/models/bundles/baseline-world
+      intertidal run ranker --route wide --pool h100 --cell us-east --bundle ... --device cuda
+    """
+    from ranking.consumer.worker import RankerOptions
+    from ranking.consumer.worker import run as run_ranker
+
+    with _part("ranker"):
+        run_ranker(
+            RankerOptions(
+                namespace=namespace(),
+                time=time_settings(),
+                ranker_id=identity,
+                cell=cell,
+                routes=tuple(cast("Route", route) for route in routes.split(",")),
+                pool=pool,
+                bundle=bundle,
+                device=device,
+                static_member=pool is None,
+                health_port=health_port,
+            )
+        )
+
+
+@run.command()
+@click.option("--scenario", default="generated", show_default=True, help="Built-in scenario, or a TOML file.")
+@click.option(
+    "--base-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Folder of the hosts' runtime folders; gates lie in BASE_DIR/HOST.",
+)
+@click.option("--duration-s", type=click.FloatRange(1.0), help="Stretch the scenario's measured time to this.")
+@click.option("--start-ms", type=int, help="When traffic starts, ms since the Unix epoch.  [default: now]")
+def agent(scenario: str, base_dir: Path, duration_s: float | None, start_ms: int | None) -> None:
+    """Play the fleet agents of a scenario's hosts: flip gates, and tell Kafka.
+
+    \b
+    Example:
+      intertidal run agent --scenario generated --base-dir /run/intertidal
+    """
+    from ops.simulator.agents import AgentOptions
+    from ops.simulator.agents import run as run_agents
+    from ops.simulator.scenario import load_scenario
+
+    with _part("agent"):
+        loaded = load_scenario(scenario)
+        run_agents(
+            AgentOptions(
+                namespace=namespace(),
+                scenario=loaded if duration_s is None else loaded.stretched(duration_s),
+                base_dir=base_dir,
+                start_ms=start_ms,
+            )
+        )
+
+
+@contextmanager
+def _part(name: str) -> Iterator[None]:
+    """Logging in the part's name, and what a person can put right as one line."""
+    set_up_logging(name, level=os.environ.get("INTERTIDAL_LOG_LEVEL", "INFO"))
+    try:
+        yield
+    except (ValueError, BrokerError, DeliveryError, GateError) as error:
+        raise UserError(f"{name}: {error}") from error
+    except OSError as error:
+        # A health port in use, a folder that cannot be written.
+        raise UserError(f"{name}: {error.strerror}: {error.filename or 'health port or folder'}") from error
