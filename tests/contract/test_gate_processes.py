@@ -21,18 +21,22 @@ POOL = "us-east-h200"
 NUM_FLIPS = 100
 
 # Looks without pause. A run is an unbroken row of looks that found the gate open: the time after its first look
-# and before its last one. It beats once per run, so that the agent knows that it was seen open.
+# and before its last one. It beats once per run, so that the agent knows that it was seen open. A look is disordered
+# when it found the gate open while the generation, read before and after it, said closed.
 LOOKING = """
 import json, sys, time
 from schemas.gate_reader import GateReader
 
-reader, num_runs, runs, num_looks = GateReader(sys.argv[1]), int(sys.argv[2]), [], 0
+reader, num_runs, runs = GateReader(sys.argv[1]), int(sys.argv[2]), []
+num_looks = num_disordered = 0
 acknowledged, was_open = 0, False
 while len(runs) < num_runs or acknowledged < 2 * num_runs:
+    generation_before = reader.generation
     before_ns = time.monotonic_ns()
     now_open = reader.is_open(before_ns)
     num_looks += 1
     if now_open:
+        num_disordered += generation_before % 2 == 0 and reader.generation == generation_before
         last_ns = before_ns
         if not was_open:
             runs.append([time.monotonic_ns(), last_ns])
@@ -42,7 +46,7 @@ while len(runs) < num_runs or acknowledged < 2 * num_runs:
         reader.acknowledge(generation, last_chunk_end_ns=last_ns, drained_ns=time.monotonic_ns())
         acknowledged = generation
     was_open = now_open
-print(json.dumps({"runs": runs, "num_looks": num_looks}))
+print(json.dumps({"runs": runs, "num_looks": num_looks, "num_disordered": num_disordered}))
 reader.close()
 """
 
@@ -109,6 +113,7 @@ def test_a_hundred_flips_between_two_processes(tmp_path: Path) -> None:
         assert first_ns >= opening_ns
         assert last_ns <= closing_ns, "a look begun after the flip was done still found the gate open"
     assert seen["num_looks"] > 2 * NUM_FLIPS
+    assert seen["num_disordered"] == 0
     assert all(reaction_ns >= 0 for reaction_ns in reactions_ns)
 
 

@@ -59,7 +59,7 @@ def test_class_path_does_not_depend_on_the_order_of_the_jars() -> None:
         ("", ""),
         ("INFO fine\nINFO bye\n", "INFO bye"),
         ("ERROR it broke\nINFO shutting down\n", "ERROR it broke"),
-        ("ERROR x\njava.lang.RuntimeException: top\nCaused by: a.B: in use\n\tat z\n", "Caused by: a.B: in use"),
+        ("ERROR x\nCaused by: a.B: middle\n\tat z\nCaused by: a.C: in use\n\tat z\n", "Caused by: a.C: in use"),
         ("ERROR x\njava.lang.RuntimeException: top\n\tat y\n", "java.lang.RuntimeException: top"),
     ],
 )

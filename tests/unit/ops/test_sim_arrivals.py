@@ -27,7 +27,8 @@ def test_times_rise_within_the_duration_and_belong_to_the_seed(process: ArrivalP
     at_s = times(process, duration_s=50.0)
     assert at_s == sorted(at_s)
     assert len(set(at_s)) == len(at_s)
-    assert 0.0 <= at_s[0] and at_s[-1] < 50.0
+    assert at_s[0] >= 0.0
+    assert at_s[-1] < 50.0
     assert at_s == times(process, duration_s=50.0)
     if process != "constant":
         assert at_s != times(process, seed=2, duration_s=50.0)

@@ -12,7 +12,7 @@ def world() -> World:
 
 
 def _equal(left: DrawnRequest, right: DrawnRequest) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(left, right, strict=True))
+    return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in zip(left, right, strict=True))
 
 
 def test_equal_seeds_give_equal_worlds_and_draws(world: World) -> None:

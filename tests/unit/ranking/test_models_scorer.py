@@ -134,7 +134,7 @@ def test_columns_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="differ in length"):
         replace(_chunk(), bids_N=np.ones(4, dtype=np.float32))
     with pytest.raises(ValueError, match="bids_N must be float32"):
-        replace(_chunk(), bids_N=np.ones(5))
+        replace(_chunk(), bids_N=np.ones(5))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="features_BF"):
         Users(np.zeros(3, dtype=np.float32), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
     with pytest.raises(ValueError, match="history ids"):

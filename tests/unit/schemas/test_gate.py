@@ -373,6 +373,23 @@ def test_draining_reports_each_rankers_times(host: Host) -> None:
     assert len(writer.wait_drained(0.0, sleep=sleep).drained) == 3
 
 
+def test_a_ranker_that_has_drained_and_left_is_reported(host: Host) -> None:
+    writer = host.writer()
+    leaving, silent = host.reader(), host.reader()
+    writer.open(lease_s=60)
+    generation = writer.close()
+    leaving.acknowledge(generation, last_chunk_end_ns=host.now_ns + 3, drained_ns=host.now_ns + 5)
+    for ranker in [leaving, silent]:
+        ranker.close()
+    report = writer.wait_drained(0.0)
+    assert (report.drained, report.pending_pids) == ((RankerDrain(os.getpid(), 3, 5),), ())
+
+    # Not at the next closing again.
+    writer.open(lease_s=60)
+    writer.close()
+    assert writer.wait_drained(0.0).drained == ()
+
+
 def test_a_ranker_is_asked_for_each_closing_once_and_only_when_it_has_its_number(host: Host) -> None:
     reader = host.reader()
     assert reader.closing_to_acknowledge() is None
