@@ -233,11 +233,13 @@ class GateWriter:
             raise GateError(self.path, "is open: there is nothing to drain")
         generation, closed_ns = self.generation, self._words[CLOSED_WORD]
         drained, dead, pending = [], [], []
-        for slot in self.rankers():
-            if slot.generation >= generation:
-                if slot.drained_ns:
-                    reaction_ns = max(0, slot.last_chunk_end_ns - closed_ns)
-                    drained.append(RankerDrain(slot.pid, reaction_ns, max(0, slot.drained_ns - closed_ns)))
+        for slot in map(self._read_slot, range(NUM_SLOTS)):
+            # Also one that has left since: its slot keeps what it said until another ranker takes it.
+            if slot.generation == generation and slot.drained_ns:
+                reaction_ns = max(0, slot.last_chunk_end_ns - closed_ns)
+                drained.append(RankerDrain(slot.pid, reaction_ns, max(0, slot.drained_ns - closed_ns)))
+            elif slot.state != TAKEN or slot.generation >= generation:
+                continue
             elif self._starts(slot.pid) != slot.pid_start:
                 dead.append(slot.pid)
             else:

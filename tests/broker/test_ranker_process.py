@@ -217,7 +217,7 @@ class Load(threading.Thread):
 
     def run(self) -> None:
         while not self.stopped.wait(self.period_s):
-            self.works.append(self.rig.send("wide", partition=len(self.works) % 8))
+            self.works.append(self.rig.send("wide", partition=len(self.works) % 8, deadline_ms=1_500))
 
     def stop(self) -> list[RankingWork]:
         self.stopped.set()
@@ -254,9 +254,7 @@ def test_no_optional_chunk_starts_behind_a_closed_gate(rig):
         assert gate.rankers() == (), "the slot was not given back"
 
     calls = [json.loads(line) for line in rig.trace_path("wide-1").read_text().splitlines()]
-    behind = [
-        call for call in calls for start_ns, end_ns in closed_spans if start_ns < call["looked_ns"] < end_ns
-    ]
+    behind = [call for call in calls for start_ns, end_ns in closed_spans if start_ns < call["looked_ns"] < end_ns]
     assert behind == []
 
     answers = rig.answers(works)
@@ -277,8 +275,8 @@ def test_no_optional_chunk_starts_behind_a_closed_gate(rig):
         f"chunk); flip to drained: p50 {drained_us[10]} max {drained_us[-1]} us"
     )
     assert len(drains) == 20
-    assert len(calls) > 100
-    assert num_scored > 0
+    assert len(calls) > 50
+    assert num_scored > 100
     assert reasons["gate_closed"] > 0
 
 

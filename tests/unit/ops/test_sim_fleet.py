@@ -190,7 +190,9 @@ def test_stopping_flips_all_gates_then_tells_then_waits_for_rankers_within_its_t
     assert stage.flips(CloseGate) == ["h0", "h1", "h2"]
     told = [(record.host, record.kind, record.reason, len(record.reclaims)) for record in stage.records()]
     assert told[:3] == [(host, "reclaim", AGENT_STOPPED, 0) for host in ("h0", "h1", "h2")]
-    assert told[3:] == [(host, "heartbeat", "", 1) for host in ("h0", "h1")]
+    # The slow one's timing is told too, as unknown.
+    assert told[3:] == [(host, "heartbeat", "", 1) for host in ("h0", "h1", "h2")]
+    assert [record.reclaims[0].drained_us for record in stage.records()[3:]] == [0, 0, None]
 
 
 def test_an_idle_fleet_waits_and_a_draining_one_looks_often() -> None:

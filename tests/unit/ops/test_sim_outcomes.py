@@ -1,5 +1,7 @@
 """Outcomes: drawn from the truth, the same for a result read twice, sent when due, committed when all are sent."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -23,7 +25,7 @@ def schedule(world: World, *, seed: int = 3, delay_scale: float = 1.0) -> Outcom
     return OutcomeSchedule(world, seed=seed, delay_scale=delay_scale)
 
 
-def result(request_id: str = "r-1", **changes: object) -> RankingResult:
+def result(request_id: str = "r-1", **changes: Any) -> RankingResult:
     made = RankingResult(
         request_id=request_id,
         user_id="u42",
@@ -124,7 +126,7 @@ def test_a_result_delivered_twice_is_shown_once(world: World) -> None:
         {"ad_ids": np.array([-1], "<i8").tobytes(), "scores": b"\0\0\0\0"},
     ],
 )
-def test_what_nobody_sees_has_no_outcome_and_holds_up_no_commit(world: World, changes: dict[str, object]) -> None:
+def test_what_nobody_sees_has_no_outcome_and_holds_up_no_commit(world: World, changes: dict[str, Any]) -> None:
     waiting = schedule(world)
     waiting.take(result(**changes), Place(0, 17))
     assert all_outcomes(waiting) == []

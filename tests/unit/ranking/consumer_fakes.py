@@ -84,3 +84,68 @@ def base_task(
 def chunk_refs(tasks):
     """Every optional chunk of the tasks."""
     return [(task, chunk) for task in tasks if not task.is_base for chunk in range(task.num_chunks)]
+
+
+class FakeClock:
+    """Nanoseconds that move when told."""
+
+    def __init__(self, now_ns=0):
+        self.now_ns = now_ns
+
+    def __call__(self):
+        return self.now_ns
+
+
+class FakeScorer:
+    """Scores a candidate as its ad id; each call takes fake time. ``fails`` says which calls raise."""
+
+    version = "v1"
+
+    def __init__(self, clock, *, fixed_ns=100_000, per_candidate_ns=1_000, prepare_ns=0, fails=None):
+        self.clock = clock
+        self.fixed_ns = fixed_ns
+        self.per_candidate_ns = per_candidate_ns
+        self.prepare_ns = prepare_ns
+        self.fails = fails or (lambda users, ad_ids: False)
+        self.num_prepared = 0
+        self.calls = []
+
+    def prepare(self, users):
+        self.clock.now_ns += self.prepare_ns
+        self.num_prepared += len(users.features_BF)
+        return users
+
+    def score_chunk(self, encoded, chunk):
+        start_ns = self.clock.now_ns
+        self.clock.now_ns += self.fixed_ns + self.per_candidate_ns * len(chunk)
+        used = encoded.features_BF[np.unique(chunk.request_of_candidate_N)]
+        if self.fails(used, chunk.ad_ids_N):
+            raise RuntimeError("the model cannot score this")
+        self.calls.append((start_ns, len(chunk)))
+        return chunk.ad_ids_N.astype(np.float32)
+
+
+class FakeGate:
+    """Open in the spans given, by the fake clock; the generation counts the flips so far."""
+
+    def __init__(self, clock, *flips_ns, is_open=False):
+        self.clock = clock
+        self.flips_ns = list(flips_ns)
+        self.was_open = is_open
+        self.first_generation = 1 if is_open else 0
+        self.acknowledged = []
+        self.num_looks = 0
+
+    def _num_flips(self, now_ns):
+        return sum(flip_ns <= now_ns for flip_ns in self.flips_ns)
+
+    def is_open(self, now_ns=None):
+        self.num_looks += 1
+        return bool((self.was_open + self._num_flips(self.clock() if now_ns is None else now_ns)) % 2)
+
+    @property
+    def generation(self):
+        return self.first_generation + self._num_flips(self.clock())
+
+    def acknowledge(self, generation, *, last_chunk_end_ns, drained_ns):
+        self.acknowledged.append((generation, last_chunk_end_ns, drained_ns))

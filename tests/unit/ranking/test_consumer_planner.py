@@ -4,11 +4,11 @@ import statistics
 import time
 
 import pytest
-from tests.unit.ranking.consumer_fakes import MS, base_task, chunk_refs, optional_task
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ranking.consumer.planner import PlanSettings, order_base, plan_batch
+from tests.unit.ranking.consumer_fakes import MS, base_task, chunk_refs, optional_task
 
 RATE_NS = 1_000.0
 SETTINGS = PlanSettings(call_size=256, budget_ns=20 * MS)
@@ -157,7 +157,9 @@ def test_impossible_settings_are_refused(field):
 
 def test_planning_takes_no_time_that_a_request_would_feel():
     """64 requests of 8 chunks; the bound is ten times what is aimed at, as test machines are shared."""
-    tasks = [optional_task(f"r{n:02}", values=[(n * 7 + c * 13) % 97 for c in range(8)], answer_by_ms=40) for n in range(64)]
+    tasks = [
+        optional_task(f"r{n:02}", values=[(n * 7 + c * 13) % 97 for c in range(8)], answer_by_ms=40) for n in range(64)
+    ]
     times_us = []
     for _ in range(100):
         start_ns = time.perf_counter_ns()
