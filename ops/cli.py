@@ -32,8 +32,6 @@ VERBS: Final[dict[str, Verb]] = {
     "topics": Verb("ops.topics_cli:topics", "Create, list and check the topics of the contract."),
     "cells": Verb("ops.cells_cli:cells", "Declare, list and retire cells."),
     "run": Verb("ops.run_cli:run", "Run one long-running part."),
-    "send": Verb("ops.send_cli:send", "Send JSON lines from stdin to a topic as validated records."),
-    "read": Verb("ops.read_cli:read", "Read records of a topic."),
     "doctor": Verb("ops.doctor:doctor", "Say what is missing on this machine and how to get it."),
 }
 

@@ -1,6 +1,7 @@
 """What all tests share: markers by folder, one Hypothesis profile, one broker for the whole session."""
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,14 @@ from hypothesis import HealthCheck, settings
 # The same examples everywhere and at every run: a failure is then never a matter of luck.
 settings.register_profile("ci", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci")
+
+
+def _end(*_: object) -> None:
+    pytest.exit("ended by SIGTERM", returncode=128 + signal.SIGTERM)
+
+
+# A run that is told to end takes its fixtures down, and so leaves no broker behind.
+signal.signal(signal.SIGTERM, _end)
 
 _MARKED_FOLDERS = ("broker", "chaos", "gpu")
 

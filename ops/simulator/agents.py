@@ -111,6 +111,8 @@ class AgentRunner:
         while self._fleet.draining() and self._clock().mono_ns < until_ns:
             sleep(DRAIN_LOOK_S)
             self._look_at_draining()
+        # Whoever has not answered by now is told as such: no reclaim goes without a timing.
+        self._look_at_draining(is_last_look=True)
         self._perform(self._fleet.last_words(self._clock()))  # 4
 
     def _perform(self, plans: Iterable[HostPlan]) -> None:
@@ -125,10 +127,11 @@ class AgentRunner:
             for record in plan.records:
                 self._send(record)
 
-    def _look_at_draining(self) -> None:
+    def _look_at_draining(self, *, is_last_look: bool = False) -> None:
         for host, accelerator in self._fleet.draining():
             report = self._gates.look(host, accelerator)
-            self._perform([self._fleet.drained(host, accelerator, report, self._clock())])
+            plan = self._fleet.drained(host, accelerator, report, self._clock(), is_last_look=is_last_look)
+            self._perform([plan])
 
 
 def run(options: AgentOptions, *, stop: threading.Event | None = None) -> None:

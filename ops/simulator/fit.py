@@ -39,8 +39,8 @@ def fit(world: World, seed: int) -> tuple[BaselineModel, PredictionQuality]:
     """Train until the validation loss rises; return the best model and its quality on unseen impressions.
 
     1. Adam on the log loss of clicks, its rate falling linearly over the epochs.
-    2. Stop at the first epoch that is no better on the validation impressions, and go back to the best
-    weights. 3. Recalibrate on the validation impressions: answers of different models are merged by value.
+    2. Stop at the first epoch that is no better on the validation impressions, and go back to the best weights.
+    3. Recalibrate on the validation impressions: answers of different models are merged by value.
     """
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)

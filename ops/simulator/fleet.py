@@ -109,9 +109,12 @@ class FleetAgents:
         """Host and accelerator kind of each gate whose rankers have not all given way yet."""
         return [(name, kind) for name in sorted(self._draining) for kind in self._hosts[name].agent.draining]
 
-    def drained(self, host: str, accelerator: str, report: DrainReport, now: Now) -> HostPlan:
+    def drained(
+        self, host: str, accelerator: str, report: DrainReport, now: Now, *, is_last_look: bool = False
+    ) -> HostPlan:
         """Pass on a look at a closed gate's rankers."""
-        return self._noted([(host, self._hosts[host].agent.drained(accelerator, report, now))])[0]
+        plan = self._hosts[host].agent.drained(accelerator, report, now, is_last_look=is_last_look)
+        return self._noted([(host, plan)])[0]
 
     def lease_lost(self, host: str, accelerator: str, now: Now) -> HostPlan:
         """Pass on that a renewal came too late."""

@@ -1,10 +1,12 @@
 """The gate files of many simulated hosts, each in a runtime folder of its own."""
 
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from ops.simulator.host_agent import AnnounceReclaim, CloseGate, GateStep, OpenGate, RenewGate
 from ops.simulator.scenario_model import Host
+from schemas.gate_folder import Clock
 from schemas.gate_writer import DrainReport, GateWriter
 
 
@@ -16,14 +18,18 @@ def host_folder(base_dir: Path, host: str) -> Path:
 class HostGates:
     """One gate per host and accelerator kind, held until ``shutdown``; all closed at first."""
 
-    def __init__(self, hosts: Iterable[Host], base_dir: Path, *, lease_s: float) -> None:
+    def __init__(
+        self, hosts: Iterable[Host], base_dir: Path, *, lease_s: float, clock_ns: Clock = time.monotonic_ns
+    ) -> None:
         """Take all gates; raises GateError, holding none, when one cannot be taken."""
         self._lease_s = lease_s
         self._gates: dict[tuple[str, str], GateWriter] = {}
         try:
             for host in hosts:
                 folder = host_folder(base_dir, host.name)
-                self._gates[host.name, host.accelerator] = GateWriter(host.accelerator, folder=folder)
+                self._gates[host.name, host.accelerator] = GateWriter(
+                    host.accelerator, folder=folder, clock_ns=clock_ns
+                )
         except BaseException:
             self.shutdown()
             raise

@@ -170,10 +170,12 @@ class HostAgent:
         self._reporter.withdraw(accelerator)
         return Plan((), self._say("reclaim", now, LEASE_EXPIRED))
 
-    def drained(self, accelerator: str, report: DrainReport, now: Now) -> Plan:
+    def drained(self, accelerator: str, report: DrainReport, now: Now, *, is_last_look: bool = False) -> Plan:
         """Take a look at a closed gate's rankers: keep the timing once all have given way, or the time is over."""
         pool = self._pools[accelerator]
-        if pool.drain_until_ns is None or (report.pending_pids and now.mono_ns < pool.drain_until_ns):
+        if pool.drain_until_ns is None:
+            return Plan()
+        if report.pending_pids and now.mono_ns < pool.drain_until_ns and not is_last_look:
             return Plan()
         pool.drain_until_ns = None
         self._reporter.completed(_timing(accelerator, pool.reason, report, now))

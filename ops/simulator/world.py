@@ -165,8 +165,7 @@ class World:
         self._pull = config.affinity_scale / np.sqrt(config.num_latents)
         self._retrieval_latents_AD = self._ad_latents_AD.astype(np.float32)
         self._retrieval_offset_A = (self._quality_A + log_bid_A).astype(np.float32)
-        # Users are hashed, not stored: millions cost no memory. A request's user is asked for again when it
-        # is judged.
+        # Users are hashed, not stored: millions cost no memory. A request's user is asked for again when it is judged.
         self._user = lru_cache(maxsize=4096)(self._hash_user)
         self._segment_edges = np.cumsum([s.share for s in config.segments])[:-1]
         self._platform_edges = np.cumsum([p.share for p in config.platforms])[:-1]

@@ -1,0 +1,1 @@
+"""Ranking models, their bundles of weights, and the scorer that replicas call."""
