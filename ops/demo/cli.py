@@ -80,7 +80,9 @@ def _run(scenario: Scenario, layout: Layout) -> dict[str, Any]:
     with ExitStack() as stack:
         with progress("starting a local Kafka"):
             bootstrap = stack.enter_context(find_broker()).bootstrap  # 1
-        config = client_config("intertidal-demo", environ={**os.environ, BOOTSTRAP_ENV: bootstrap})
+        environ = {**os.environ, BOOTSTRAP_ENV: bootstrap}
+        # Errors only: a client that retries is none.
+        config = {**client_config("intertidal-demo", environ=environ), "log_level": 3}
         # A namespace of its own: on a broker that others use, nothing of theirs is touched.
         namespace = Namespace(f"demo-{now_ms()}.")
         pipeline = stack.enter_context(Pipeline(scenario, config, namespace, layout=layout))

@@ -86,7 +86,7 @@ class Pipeline:
             self.supervisor.start(command)
         deadline = time.monotonic() + _READY_TIMEOUT_S
         reasons = dict.fromkeys(self._health_ports, "not started")
-        while reasons := {name: why for name in reasons if (why := self.not_ready(name)) is not None}:
+        while reasons := {name: why for name in reasons if (why := self._awaited(name)) is not None}:
             self.supervisor.check()
             if time.monotonic() > deadline:
                 name, why = next(iter(reasons.items()))
@@ -115,16 +115,21 @@ class Pipeline:
             raise PartFailed(f"callers ended with exit code {exit_code}; log: {self.supervisor.log_path('callers')}")
         return exit_code is not None
 
-    def not_ready(self, name: str) -> str | None:
-        """Why a part is not ready, in its own words; None when it is."""
+    def not_ready(self, name: str) -> dict[str, str]:
+        """Why a part is not ready, in its own words by check; empty when it is."""
         url = f"http://127.0.0.1:{self._health_ports[name]}/readyz"
         try:
             with urllib.request.urlopen(url, timeout=2.0):
-                return None
+                return {}
         except urllib.error.HTTPError as error:
             return _reasons(error.read())
         except OSError:
-            return "does not answer yet"
+            return {"health": "does not answer yet"}
+
+    def _awaited(self, name: str) -> str | None:
+        # Gates come with the agents, which start with the traffic: a ranker that lacks nothing else can begin.
+        reasons = {check: why for check, why in self.not_ready(name).items() if check != "gate"}
+        return ", ".join(reasons.values()) or None
 
     def stop(self) -> list[str]:
         """Stop the traffic, then the parts; returns those that had to be killed."""
@@ -144,11 +149,11 @@ def new_run_dir(parent: Path) -> Path:
     return path
 
 
-def _reasons(body: bytes) -> str:
+def _reasons(body: bytes) -> dict[str, str]:
     try:
-        return json.dumps(json.loads(body))
-    except ValueError:
-        return body.decode("utf-8", "replace")[:200]
+        return {str(check): str(why) for check, why in json.loads(body)["reasons"].items()}
+    except (ValueError, KeyError, AttributeError):
+        return {"health": body.decode("utf-8", "replace")[:200]}
 
 
 def _free_ports() -> Iterator[int]:

@@ -14,8 +14,8 @@ def arrival_times(arrivals: Arrivals, rng: np.random.Generator, *, duration_s: f
     """Rising times in [0, duration_s), s.
 
     ``constant``: equal gaps. ``poisson``: exponential gaps. ``bursty``: a Poisson process whose rate changes between
-    two values (Markov-modulated, Fischer and Meier-Hellstern 1993), drawn by thinning the time axis: unit-rate gaps
-    are spent against the integral of the rate.
+    two values (Markov-modulated, Fischer and Meier-Hellstern 1993), drawn by rescaling time: unit-rate gaps are spent
+    against the integral of the rate.
     """
     if arrivals.process == "constant":
         yield from _constant(arrivals.rate_per_s, duration_s)

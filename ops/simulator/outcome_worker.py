@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ops.simulator.broker_access import checked_config
 from ops.simulator.outcomes import OutcomeSchedule, Place
@@ -26,6 +26,12 @@ _LONGEST_POLL_S: Final = 0.1
 _BATCH: Final = 63
 _COMMIT_EVERY_S: Final = 1.0
 _BROKER_TIMEOUT_S: Final = 15.0
+_LOOK_AGAIN_S: Final = 0.1
+_NO_COORDINATOR_YET: Final = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 
 _LOG = get_log(__name__)
 
@@ -95,13 +101,23 @@ class OutcomeWorker:
     def _starting_points(self) -> list[TopicPartition]:
         metadata = self._consumer.list_topics(self._results_topic, timeout=_BROKER_TIMEOUT_S)
         partitions = [TopicPartition(self._results_topic, p) for p in metadata.topics[self._results_topic].partitions]
-        committed = self._consumer.committed(partitions, timeout=_BROKER_TIMEOUT_S)
         return [
             TopicPartition(
                 self._results_topic, place.partition, place.offset if place.offset >= 0 else OFFSET_BEGINNING
             )
-            for place in committed
+            for place in self._committed(partitions)
         ]
+
+    def _committed(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        deadline_s = time.monotonic() + _BROKER_TIMEOUT_S
+        while True:
+            try:
+                return self._consumer.committed(partitions, timeout=_BROKER_TIMEOUT_S)
+            except KafkaException as error:
+                # The first group on a new broker has to wait for its coordinator.
+                if error.args[0].code() not in _NO_COORDINATOR_YET or time.monotonic() > deadline_s:
+                    raise
+                time.sleep(_LOOK_AGAIN_S)
 
     def _read(self) -> None:
         due_ms = self._schedule.next_due_ms

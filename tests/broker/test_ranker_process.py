@@ -11,16 +11,17 @@ import time
 import uuid
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from ranking.models.baseline import BaselineConfig, BaselineModel
 from ranking.models.load import save_baseline
 from schemas.framing import decode_as
-from schemas.gate_writer import GateWriter
+from schemas.gate_writer import GateWriter, RankerDrain
 from schemas.kafka.admin import TopicAdmin
 from schemas.kafka.config import consumer_config, producer_config
 from schemas.kafka.producer import DurableProducer
@@ -35,6 +36,8 @@ CHUNK_SIZE = 128
 NUM_CHUNKS = 8
 POOL = "demo-gpu"
 
+BACKLOG_MS = 2_000
+
 RANKER = """
 import sys
 from pathlib import Path
@@ -43,7 +46,7 @@ from ranking.consumer.worker import RankerOptions, run
 from schemas.settings import TimeSettings
 from schemas.topics import Namespace
 
-prefix, ranker_id, routes, pool, bundle, trace, static = sys.argv[1:]
+prefix, ranker_id, routes, pool, bundle, trace, static, backlog_ms = sys.argv[1:]
 set_up_logging("ranker")
 run(
     RankerOptions(
@@ -55,6 +58,7 @@ run(
         pool=pool or None,
         bundle=Path(bundle),
         static_member=static == "static",
+        backlog_ms=int(backlog_ms),
         trace_path=Path(trace) if trace else None,
     )
 )
@@ -62,7 +66,7 @@ run(
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory) -> Path:
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A real model with weights of no meaning: its speed is what counts here."""
     torch.manual_seed(5)
     config = BaselineConfig(
@@ -104,6 +108,7 @@ class Rig:
             str(self.bundle),
             str(self.trace_path(ranker_id)),
             "static" if static else "",
+            str(BACKLOG_MS),
         ]
         with (self.folder / f"{ranker_id}.log").open("ab") as log:
             process = subprocess.Popen([sys.executable, "-c", RANKER, *arguments], stderr=log, env=environment)
@@ -147,11 +152,11 @@ class Rig:
         self.producer.poll()
         return work
 
-    def read(self, topic: str, record_type, *, until, timeout_s: float = 20.0) -> list:
+    def read(self, topic: str, record_type, *, until, timeout_s: float = 40.0) -> list[Any]:
         """Read a topic from its start until ``until(records)`` holds; the records in the order read."""
         consumer = Consumer(consumer_config(self.base, f"{self.namespace.prefix}test.{uuid.uuid4().hex[:8]}"))
         consumer.subscribe([topic])
-        records = []
+        records: list[Any] = []
         end_s = time.monotonic() + timeout_s
         try:
             while not until(records) and time.monotonic() < end_s:
@@ -163,7 +168,7 @@ class Rig:
         assert until(records), f"{len(records)} records of {topic} after {timeout_s:g} s"
         return records
 
-    def answers(self, works: list[RankingWork], *, timeout_s: float = 20.0) -> dict[str, list[RankingAnswer]]:
+    def answers(self, works: list[RankingWork], *, timeout_s: float = 40.0) -> dict[str, list[RankingAnswer]]:
         """The answers to the works, each at least once."""
         wanted = {work.request_id for work in works}
         records = self.read(
@@ -176,6 +181,19 @@ class Rig:
         for answer in records:
             by_request[answer.request_id].append(answer)
         return by_request
+
+    def num_answers(self) -> int:
+        """Answers in the log now, repeats included."""
+        consumer = Consumer(consumer_config(self.base, f"{self.namespace.prefix}test.count"))
+        topic = self.namespace.topic(RANKING_ANSWERS)
+        try:
+            ends = [
+                consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10.0)[1]
+                for partition in range(RANKING_ANSWERS.num_partitions)
+            ]
+        finally:
+            consumer.close()
+        return sum(ends)
 
     def await_serving(self, ranker_id: str, *, timeout_s: float = 100.0) -> None:
         """Wait until a replica has got its partitions."""
@@ -232,7 +250,8 @@ def test_no_optional_chunk_starts_behind_a_closed_gate(rig):
         rig.await_serving("wide-1")
         load = Load(rig, per_s=60)
         load.start()
-        closed_spans, drains = [], []
+        closed_spans: list[tuple[int, int]] = []
+        drains: list[RankerDrain] = []
         closed_since_ns = time.monotonic_ns()
         for _ in range(20):
             time.sleep(flips.uniform(0.02, 0.1))
@@ -249,6 +268,7 @@ def test_no_optional_chunk_starts_behind_a_closed_gate(rig):
         time.sleep(0.2)
         closed_spans.append((closed_since_ns, time.monotonic_ns()))
         works = load.stop()
+        answers = rig.answers(works)
         ranker.send_signal(signal.SIGTERM)
         assert ranker.wait(10.0) == 0, rig.log("wide-1")
         assert gate.rankers() == (), "the slot was not given back"
@@ -257,8 +277,7 @@ def test_no_optional_chunk_starts_behind_a_closed_gate(rig):
     behind = [call for call in calls for start_ns, end_ns in closed_spans if start_ns < call["looked_ns"] < end_ns]
     assert behind == []
 
-    answers = rig.answers(works)
-    reasons = defaultdict(int)
+    reasons: dict[str, int] = defaultdict(int)
     num_scored = 0
     for work in works:
         [answer] = answers[work.request_id]
@@ -269,11 +288,10 @@ def test_no_optional_chunk_starts_behind_a_closed_gate(rig):
             assert shed.reason != "gate_closed" or answer.pressure == 1.0
     reactions_us = sorted(drain.reaction_ns // 1000 for drain in drains)
     drained_us = sorted(drain.drained_after_ns // 1000 for drain in drains)
-    print(
-        f"\n{len(calls)} optional calls, {num_scored} chunks scored, sheds {dict(reasons)}; flip to the end of the last "
-        f"chunk: p50 {reactions_us[10]} max {reactions_us[-1]} us ({sum(r > 0 for r in reactions_us)} flips met a running "
-        f"chunk); flip to drained: p50 {drained_us[10]} max {drained_us[-1]} us"
-    )
+    num_met = sum(reaction_us > 0 for reaction_us in reactions_us)
+    print(f"\n{len(calls)} optional calls, {num_scored} chunks scored, sheds {dict(reasons)}")
+    print(f"flip to the end of the last chunk: p50 {reactions_us[10]} max {reactions_us[-1]} us, {num_met} met one")
+    print(f"flip to drained: p50 {drained_us[10]} max {drained_us[-1]} us")
     assert len(drains) == 20
     assert len(calls) > 50
     assert num_scored > 100
@@ -283,15 +301,20 @@ def test_no_optional_chunk_starts_behind_a_closed_gate(rig):
 def test_base_work_survives_a_killed_replica(rig):
     process = rig.start("baseline-1", "baseline", static=True)
     rig.await_serving("baseline-1")
-    works = []
-    for number in range(200):
-        works.append(rig.send("baseline", partition=number % 8, deadline_ms=20_000))
-        time.sleep(0.005)
-        if number == 100:
-            process.kill()
-            process.wait()
+    works = [rig.send("baseline", partition=number % 8, deadline_ms=20_000) for number in range(50)]
+    rig.answers(works)
+    # More than it can do before it is killed: some of it is taken and unanswered, some not even taken.
+    works += [
+        rig.send("baseline", partition=number % 8, deadline_ms=20_000, num_candidates=32 * CHUNK_SIZE)
+        for number in range(200)
+    ]
+    rig.answers(works[50:52])
+    process.kill()
+    process.wait()
+    answered = rig.num_answers()
     process = rig.start("baseline-1", "baseline", static=True)
-    answers = rig.answers(works, timeout_s=30.0)
+    answers = rig.answers(works, timeout_s=100.0)
+    assert answered < len(works), "it was killed too late to prove anything"
     for work in works:
         first, *repeats = answers[work.request_id]
         assert first.error == ""
@@ -339,6 +362,7 @@ def test_what_cannot_be_believed_is_dead_lettered_and_the_rest_is_answered(rig):
     lame = rig.send("baseline", partition=0, deadline_ms=20_000, user_features=b"\0" * 4)
     good = rig.send("baseline", partition=0, deadline_ms=20_000)
     process = rig.start("baseline-1", "baseline")
+    rig.await_serving("baseline-1")
     answers = rig.answers([lame, good])
     assert answers[good.request_id][0].error == ""
     assert answers[good.request_id][0].scored_chunks == [0]
@@ -366,16 +390,23 @@ def test_what_cannot_be_believed_is_dead_lettered_and_the_rest_is_answered(rig):
 
 
 def test_an_opportunistic_backlog_is_dropped_and_not_caught_up(rig):
-    backlog = [rig.send("wide", partition=0, deadline_ms=50) for _ in range(100)]
-    time.sleep(0.2)
+    ancient = [rig.send("wide", partition=0, deadline_ms=50) for _ in range(100)]
+    time.sleep(BACKLOG_MS / 1e3)
     with GateWriter(POOL, folder=rig.runtime) as gate:
-        gate.open(lease_s=30.0)
-        rig.start("wide-1", "wide", pool=POOL)
+        gate.open(lease_s=60.0)
+        ranker = rig.start("wide-1", "wide", pool=POOL)
         rig.await_serving("wide-1")
+        # A replica that was held up for a moment: what is too late by then is shed unscored, what is not is done.
+        ranker.send_signal(signal.SIGSTOP)
+        backlog = [rig.send("wide", partition=0, deadline_ms=50) for _ in range(100)]
         fresh = rig.send("wide", partition=0, deadline_ms=20_000)
+        time.sleep(0.3)
+        ranker.send_signal(signal.SIGCONT)
         answers = rig.answers([*backlog, fresh])
     for work in backlog:
         [answer] = answers[work.request_id]
         assert {shed.reason for shed in answer.sheds} == {"backlog"}
         assert_each_chunk_ended_once(work, answer)
     assert answers[fresh.request_id][0].scored_chunks == list(range(NUM_CHUNKS))
+    # What was that old when the replica came was not even read: its routers have long closed it as lost.
+    assert not answers.keys() & {work.request_id for work in ancient}

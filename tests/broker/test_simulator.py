@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from ops.simulator import agents, callers
 from ops.simulator import scenario as scenario_module
 from ops.simulator.agents import AgentOptions
+from ops.simulator.broker_access import wait_until_served
 from ops.simulator.callers import CallerOptions
 from ops.simulator.gates import host_folder
 from ops.simulator.requests import RequestStream
@@ -34,7 +35,15 @@ from schemas.kafka.dead_letters import message_headers
 from schemas.kafka.producer import DurableProducer
 from schemas.partition import partition_for
 from schemas.records import CapacityEvent, DeadLetter, RankingOutcome, RankingRequest, RankingResult
-from schemas.topics import FLEET_CAPACITY, RANKING_OUTCOMES, RANKING_REQUESTS, RANKING_RESULTS, Namespace, Topic
+from schemas.topics import (
+    FLEET_CAPACITY,
+    RANKING_OUTCOMES,
+    RANKING_REQUESTS,
+    RANKING_RESULTS,
+    Namespace,
+    Topic,
+    planned_topics,
+)
 from schemas.tracing import trace_from
 
 
@@ -44,6 +53,7 @@ def namespace(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(BOOTSTRAP_ENV, kafka)
     namespace = Namespace(topic_prefix)
     TopicAdmin(client_config("test")).create(namespace)
+    wait_until_served(client_config("test"), {topic.name: topic.num_partitions for topic in planned_topics(namespace)})
     return namespace
 
 

@@ -55,3 +55,9 @@ def test_burst_rates_average_to_the_rate() -> None:
     quiet, burst = burst_rates(ARRIVALS)
     assert burst == pytest.approx(5.0 * quiet)
     assert (6.0 * quiet + 2.0 * burst) / 8.0 == pytest.approx(50.0)
+
+
+def test_the_mean_rate_holds_where_phases_are_shorter_than_gaps() -> None:
+    hasty = replace(ARRIVALS, process="bursty", rate_per_s=5.0, mean_burst_s=0.05, mean_quiet_s=0.05)
+    num_arrivals = len(list(arrival_times(hasty, np.random.default_rng(1), duration_s=2_000.0)))
+    assert num_arrivals / 2_000.0 == pytest.approx(5.0, rel=0.06)

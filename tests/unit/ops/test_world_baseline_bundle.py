@@ -1,5 +1,7 @@
 """The committed weights know their world: they beat a constant and the retrieval order, and gain by a wider search."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -28,11 +30,11 @@ def world() -> World:
 
 
 @pytest.fixture(scope="module")
-def scorer() -> Scorer:
+def scorer() -> Iterator[Scorer]:
+    # One thread for as long as the scorer lives: on a busy machine, threads that wait for each other cost most.
     threads = torch.get_num_threads()
-    scorer = Scorer(load_baseline())
+    yield Scorer(load_baseline())
     torch.set_num_threads(threads)
-    return scorer
 
 
 @pytest.fixture(scope="module")

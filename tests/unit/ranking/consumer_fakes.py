@@ -134,14 +134,15 @@ class FakeGate:
         self.was_open = is_open
         self.first_generation = 1 if is_open else 0
         self.acknowledged = []
-        self.num_looks = 0
+        self.lease_ended = False
 
     def _num_flips(self, now_ns):
         return sum(flip_ns <= now_ns for flip_ns in self.flips_ns)
 
     def is_open(self, now_ns=None):
-        self.num_looks += 1
-        return bool((self.was_open + self._num_flips(self.clock() if now_ns is None else now_ns)) % 2)
+        return not self.lease_ended and bool(
+            (self.was_open + self._num_flips(self.clock() if now_ns is None else now_ns)) % 2
+        )
 
     @property
     def generation(self):

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ranking.consumer.costs import CostBook, CostPrior
-from ranking.consumer.executor import Ends, Executor
+from ranking.consumer.executor import Ends, Executor, OptionalCall
 from ranking.consumer.permit import Permit
 from ranking.consumer.planner import PlanSettings
+from ranking.consumer.progress import Progress
 from tests.unit.ranking.consumer_fakes import MS, FakeClock, FakeGate, FakeScorer, base_task, optional_task
 
 # What the fake scorer really takes, so that predictions hold unless a test says otherwise.
@@ -20,26 +21,33 @@ TRUE_COST = CostPrior(fixed_ns=100_000, per_candidate_ns=1_000)
 class Bench:
     """An executor with everything around it faked; `emitted` holds (time, progress) in the order of the answers."""
 
-    def __init__(self, *, gate_flips_ns=None, starts_open=True, prior=TRUE_COST, call_size=256, arrivals=(), **scorer):
+    def __init__(
+        self, *, gate_flips_ns=(), starts_open=True, prior=TRUE_COST, call_size=256, arrivals=(), answer_ns=0, **scorer
+    ):
         self.clock = FakeClock()
+        self.answer_ns = answer_ns
         self.scorer = FakeScorer(self.clock, **scorer)
-        self.gate = None if gate_flips_ns is None else FakeGate(self.clock, *gate_flips_ns, is_open=starts_open)
+        self.gate = FakeGate(self.clock, *gate_flips_ns, is_open=starts_open)
         self.permit = Permit(self.gate, clock_ns=self.clock)
         self.arrivals = sorted(arrivals, key=lambda arrival: arrival[0])
-        self.emitted = []
-        self.optional_calls = []
+        self.emitted: list[tuple[int, Progress]] = []
+        self.optional_calls: list[OptionalCall] = []
         self.executor = Executor(
             Ends(
                 scorer=self.scorer,
                 permit=self.permit,
                 clock_ns=self.clock,
-                emit=lambda progress: self.emitted.append((self.clock(), progress)),
+                emit=self.emit,
                 peek=self.peek,
                 on_call=self.optional_calls.append,
             ),
             costs=CostBook(prior),
             settings=PlanSettings(call_size=call_size, budget_ns=1_000 * MS),
         )
+
+    def emit(self, progress):
+        self.emitted.append((self.clock(), progress))
+        self.clock.now_ns += self.answer_ns
 
     def peek(self):
         arrived = [task for at_ns, task in self.arrivals if at_ns <= self.clock()]
@@ -76,7 +84,7 @@ def test_a_large_base_task_is_cut_into_calls_of_bounded_size():
 
 
 def test_base_work_goes_before_optional_work_and_late_base_work_after_the_rest():
-    bench = Bench(gate_flips_ns=())
+    bench = Bench()
     bench.run(
         optional_task("o", values=[5, 5]),
         base_task("late", answer_by_ms=-1),
@@ -109,7 +117,7 @@ def test_chunks_of_several_requests_share_a_call():
 
 
 def test_a_closed_gate_sheds_everything_without_scoring_or_encoding():
-    bench = Bench(gate_flips_ns=(), starts_open=False)
+    bench = Bench(starts_open=False)
     done = bench.run(optional_task("o", values=[5, 5]), base_task("b"))
     assert done["o"].sheds == {0: "gate_closed", 1: "gate_closed"}
     assert done["b"].scored_chunks == [0]
@@ -137,8 +145,16 @@ def test_the_gate_closing_between_encoding_and_the_first_chunk_stops_it():
     assert bench.gate.acknowledged == [(2, 20_000, 20_000)]
 
 
+def test_the_gate_closing_while_other_answers_are_sent_stops_the_encoding():
+    bench = Bench(gate_flips_ns=(10_000,), answer_ns=20_000)
+    done = bench.run(optional_task("gone", values=[5], answer_by_ms=0), optional_task("o", values=[5]))
+    assert done["gone"].sheds == {0: "expired"}
+    assert done["o"].sheds == {0: "gate_closed"}
+    assert bench.scorer.num_prepared == 0
+
+
 def test_draining_sheds_what_is_left():
-    bench = Bench(gate_flips_ns=())
+    bench = Bench()
     bench.permit.drain()
     done = bench.run(optional_task("o", values=[5]), base_task("b"))
     assert done["o"].sheds == {0: "draining"}
@@ -163,16 +179,14 @@ def test_base_work_in_time_overtakes_a_late_backlog():
 
 
 def test_a_task_about_to_be_late_is_answered_with_what_it_has():
-    """The scorer is four times as slow as it is believed to be."""
+    """The scorer is four times as slow as it is believed to be, and the task's last chunk stands far behind."""
     bench = Bench(call_size=64, fixed_ns=400_000, per_candidate_ns=4_000)
     done = bench.run(
-        optional_task("short", values=[9, 8, 7, 6], answer_by_ms=1.5),
-        optional_task("long", values=[5] * 4, answer_by_ms=200),
+        optional_task("short", values=[9, 1], answer_by_ms=1.5), optional_task("long", values=[5] * 4, answer_by_ms=200)
     )
     short_at_ns = next(at_ns for at_ns, p in bench.emitted if p.task.work.request_id == "short")
     assert short_at_ns <= 1.5 * MS
-    assert done["short"].scored_chunks == [0, 1]
-    assert set(done["short"].sheds.values()) == {"deadline"}
+    assert (done["short"].scored_chunks, done["short"].sheds) == ([0], {1: "deadline"})
     assert done["long"].scored_chunks == [0, 1, 2, 3]
 
 
@@ -200,7 +214,7 @@ MARKED = np.array([1, 0, 0, 0], dtype="<f4").tobytes()
 
 
 def test_one_task_that_cannot_be_scored_takes_no_other_with_it():
-    bench = Bench(gate_flips_ns=(), fails=has_marked_user)
+    bench = Bench(fails=has_marked_user)
     done = bench.run(
         base_task("bad-base", user_features=MARKED),
         *[base_task(f"b{n}") for n in range(3)],
@@ -305,7 +319,7 @@ def test_base_work_is_answered_as_if_it_were_alone(batch):
     tasks = [task_of(number, fields) for number, fields in enumerate(batch)]
 
     def base_times(chosen):
-        bench = Bench(gate_flips_ns=())
+        bench = Bench()
         bench.run(*chosen)
         return [(at_ns, p.task.work.request_id) for at_ns, p in bench.emitted if p.task.is_base]
 

@@ -5,14 +5,15 @@ import pytest
 
 from ranking.consumer.answers import Identity
 from ranking.consumer.costs import CostBook, CostPrior
+from ranking.consumer.executor import OptionalCall
 from ranking.consumer.options import RankerOptions
 from ranking.consumer.permit import Permit
 from ranking.consumer.planner import PlanSettings
 from ranking.consumer.pressure import HALF_LIFE_NS, PressureGauge
 from ranking.consumer.progress import Progress
 from ranking.consumer.replica import Replica, ReplicaEnds, ReplicaSettings
-from ranking.consumer.task import MAX_CANDIDATES, MAX_OPTIONAL_CHUNK, IntakeLimits, Moment, task_of
-from ranking.consumer.trace import CallTrace, OptionalCall
+from ranking.consumer.task import MAX_CANDIDATES, MAX_OPTIONAL_CHUNK, IntakeLimits, Moment, Task, task_of
+from ranking.consumer.trace import CallTrace
 from ranking.consumer.warm_up import warm_up
 from schemas.errors import RecordError
 from schemas.framing import decode_as, encode
@@ -29,8 +30,8 @@ class Bench:
         self.clock = FakeClock()
         self.gate = FakeGate(self.clock, *gate_flips_ns, is_open=starts_open)
         self.scorer = FakeScorer(self.clock, **scorer)
-        self.arrivals = []
-        self.answers = []
+        self.arrivals: list[Task] = []
+        self.answers: list[RankingAnswer] = []
         self.replica = Replica(
             ReplicaEnds(
                 scorer=self.scorer,
@@ -174,7 +175,7 @@ class TestPermit:
         clock = FakeClock()
         gate = FakeGate(clock, is_open=True)
         permit = Permit(gate, clock_ns=clock)
-        gate.is_open = lambda now_ns=None: False
+        gate.lease_ended = True
         assert permit.look(0) == "gate_closed"
         assert permit.is_stopped
         assert gate.acknowledged == []

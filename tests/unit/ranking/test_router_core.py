@@ -367,3 +367,48 @@ def test_accounts_close_late_lost_and_shed():
     counts = [interval.latency.count for interval in driver.intervals]
     assert sum(counts) == 3
     assert [interval.seq for interval in driver.intervals] == list(range(len(driver.intervals)))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"scored": [0, 1], "scores": [1.0]},
+        {"scored": [0, 7], "scores": np.ones(128)},
+        {"scored": [0, 0], "scores": np.ones(256)},
+        {"error": "out of memory"},
+        {"scored": [], "scores": []},
+    ],
+    ids=["too few scores", "no such chunk", "chunk twice", "error", "says nothing"],
+)
+def test_an_answer_that_does_not_fit_its_work_is_not_merged(answer):
+    driver = Driver()
+    driver.core.targets.update(target_of(350))
+    base, wide = driver.request()
+    driver.answer(wide, **answer)
+    driver.answer(base)
+    (result,) = driver.results
+    assert {(item.state, item.reason) for item in result.optional} == {("shed", "error")}
+    assert result.num_candidates_ranked == 100
+    assert result.routes == ["baseline"]
+
+
+def test_extras_that_came_back_without_their_base_are_lost_when_the_partition_goes():
+    driver = Driver()
+    driver.core.targets.update(target_of(350))
+    _, wide = driver.request()
+    driver.answer(wide)
+    driver.take(driver.core.surrender(wide.work.reply_partition, driver.now_ms))
+    driver.advance(START_MS + 2_000)
+    assert driver.results == []
+    assert driver.totals() == {"offered": 250, "lost": 250}
+
+
+def test_requests_pay_retries_back():
+    driver = Driver(policy=RouterPolicy(retry_burst=1, retry_share=0.25))
+    for number in range(40):
+        # Too slow for more than one to be out, so that only the burst and the share count.
+        for sent in driver.request(request_of(f"r{number}", now_ms=driver.now_ms)):
+            driver.advance(driver.now_ms + 200)
+            driver.answer(sent)
+    retries = [sent for sent in driver.works if sent.work.attempt == 1]
+    assert 8 <= len(retries) <= 11

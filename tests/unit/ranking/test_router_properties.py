@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ranking.router.events import SendWork
 from ranking.router.policy import RouterPolicy
-from schemas.records import ChunkShed
+from schemas.records import ChunkShed, RankingWork
 from tests.unit.ranking.router_driver import BUDGET_MS, Driver, all_shed, request_of, target_of
 
 # One event: what happens, how long after the last one, and a number to choose with.
@@ -25,22 +25,17 @@ EVENTS = st.lists(
 )
 
 
-def play(events: Sequence[tuple[str, int, int]]) -> tuple[Driver, set[str], int]:
-    """Drive a router through events and to its end; returns it, the ids sent, and the units that were assigned."""
+def play(events: Sequence[tuple[str, int, int]]) -> tuple[Driver, set[str]]:
+    """Drive a router through events and to its end; returns it and the ids sent."""
     driver = Driver(policy=RouterPolicy(degrade_after_ms=400, probe_interval_ms=200))
     sent_ids: set[str] = set()
     for what, wait_ms, number in events:
         driver.advance(driver.now_ms + wait_ms)
-        waiting = {route: [sent for sent in driver.on(route)] for route in ("baseline", "wide")}
+        waiting = {route: driver.on(route) for route in ("baseline", "wide")}
         if what == "request":
             request_id = f"r{len(sent_ids)}"
             sent_ids.add(request_id)
-            bids = bytes(4 * 400)
-            driver.request(
-                request_of(request_id, user_id=f"u{number % 7}", now_ms=driver.now_ms)
-                if number % 2
-                else request_of(request_id, user_id=f"u{number % 7}", now_ms=driver.now_ms, bids=bids)
-            )
+            driver.request(request_of(request_id, user_id=f"u{number % 7}", now_ms=driver.now_ms))
         elif what == "target":
             valid_until_ms = driver.now_ms + number % 2_000
             driver.core.targets.update(
@@ -54,7 +49,7 @@ def play(events: Sequence[tuple[str, int, int]]) -> tuple[Driver, set[str], int]
         elif what != "base" and waiting["wide"]:
             _answer_wide(driver, waiting["wide"][number % len(waiting["wide"])], what, number)
     driver.advance(driver.now_ms + 5_000)
-    return driver, sent_ids, 0
+    return driver, sent_ids
 
 
 def _answer_wide(driver: Driver, sent: SendWork, what: str, number: int) -> None:
@@ -71,7 +66,7 @@ def _answer_wide(driver: Driver, sent: SendWork, what: str, number: int) -> None
 @settings(max_examples=150)
 @given(events=EVENTS)
 def test_every_optional_item_is_accounted_for_once(events):
-    driver, sent_ids, _ = play(events)
+    driver, sent_ids = play(events)
     counts = Counter(result.request_id for result in driver.results)
     assert all(count == 1 for count in counts.values())
     assert set(counts) <= sent_ids
@@ -113,59 +108,68 @@ SCRIPT = st.lists(
 )
 
 
-def base_records(script, *, with_extras: bool) -> list[tuple[float, int, object]]:
-    """Base work sent while a script is played: (time, partition, record)."""
-    driver = Driver(policy=RouterPolicy(degrade_after_ms=400))
-    if with_extras:
-        driver.core.targets.update(target_of(350))
-    sent_at: list[tuple[float, int, object]] = []
-    due: list[tuple[float, int, SendWork, int]] = []
-    answers = dict(enumerate(script))
+class Script:
+    """Plays a script: one request per line, base work and wide work answered when the line says."""
 
-    def collect(works: Sequence[SendWork]) -> None:
+    def __init__(self, lines, *, with_extras: bool) -> None:
+        self._lines = lines
+        self.driver = Driver(policy=RouterPolicy(degrade_after_ms=400))
+        if with_extras:
+            self.driver.core.targets.update(target_of(350))
+        self.base_sent: list[tuple[float, int, RankingWork]] = []
+        # Answers on their way: (time, base before wide, line, attempt, work).
+        self._due: list[tuple[float, int, int, int, SendWork]] = []
+
+    def play(self) -> list[tuple[float, int, RankingWork]]:
+        """Base work sent: (time, partition, record)."""
+        driver = self.driver
+        for number, (gap_ms, *_) in enumerate(self._lines):
+            self._run_to(driver.now_ms + gap_ms)
+            self._note(driver.request(request_of(f"r{number}", user_id=f"u{number % 5}", now_ms=driver.now_ms)))
+        self._run_to(driver.now_ms + 5_000)
+        assert len(driver.results) == len(self._lines)
+        return self.base_sent
+
+    def _note(self, works: Sequence[SendWork]) -> None:
         for sent in works:
             number = int(sent.work.request_id[1:])
-            _, base_ms, wide, wide_ms, _ = answers[number]
-            if sent.route == "baseline":
-                sent_at.append((driver.now_ms, sent.partition, sent.work))
-                if base_ms is not None:
-                    due.append((driver.now_ms + base_ms, 0, sent, number))
-            elif wide != "silent":
-                due.append((driver.now_ms + wide_ms, 1, sent, number))
+            _, base_ms, wide, wide_ms, _ = self._lines[number]
+            is_base = sent.route == "baseline"
+            if is_base:
+                self.base_sent.append((self.driver.now_ms, sent.partition, sent.work))
+            after_ms = base_ms if is_base else None if wide == "silent" else wide_ms
+            if after_ms is not None:
+                self._due.append((self.driver.now_ms + after_ms, not is_base, number, sent.work.attempt, sent))
 
-    def run_to(to_ms: float) -> None:
+    def _run_to(self, to_ms: float) -> None:
+        driver = self.driver
         while True:
-            due.sort(key=lambda entry: (entry[0], entry[1], entry[3], entry[2].work.attempt))
-            next_ms = min([to_ms, driver.core.next_due_ms, *(entry[0] for entry in due[:1])])
+            self._due.sort(key=lambda entry: entry[:4])
+            answer_ms = self._due[0][0] if self._due else to_ms
+            next_ms = min(answer_ms, driver.core.next_due_ms)
             if next_ms >= to_ms:
                 break
             known = len(driver.works)
-            if due and due[0][0] <= next_ms:
-                driver.now_ms = max(driver.now_ms, due[0][0])
-                _, _, sent, number = due.pop(0)
-                if sent.route == "baseline":
-                    driver.answer(sent)
-                else:
-                    _answer_wide(driver, sent, script[number][2], script[number][4])
+            driver.now_ms = max(driver.now_ms, next_ms)
+            if answer_ms <= next_ms:
+                self._answer(*self._due.pop(0)[2:])
             else:
-                driver.now_ms = max(driver.now_ms, next_ms)
                 driver.take(driver.core.tick(driver.now_ms))
-            collect(driver.works[known:])
+            self._note(driver.works[known:])
         driver.now_ms = to_ms
 
-    for number, (gap_ms, *_) in enumerate(script):
-        run_to(driver.now_ms + gap_ms)
-        collect(driver.request(request_of(f"r{number}", user_id=f"u{number % 5}", now_ms=driver.now_ms)))
-    run_to(driver.now_ms + 5_000)
-    assert len(driver.results) == len(script)
-    return sent_at
+    def _answer(self, number: int, _: int, sent: SendWork) -> None:
+        if sent.route == "baseline":
+            self.driver.answer(sent)
+        else:
+            _answer_wide(self.driver, sent, self._lines[number][2], self._lines[number][4])
 
 
 @settings(max_examples=100)
 @given(script=SCRIPT)
 def test_baseline_work_is_the_same_with_and_without_optional_work(script):
-    without = base_records(script, with_extras=False)
-    with_extras = base_records(script, with_extras=True)
+    without = Script(script, with_extras=False).play()
+    with_extras = Script(script, with_extras=True).play()
     # Stronger than the contract asks: the same times, partitions and retries too, as base answers are the same.
     assert [(time_ms, partition) for time_ms, partition, _ in with_extras] == [
         (time_ms, partition) for time_ms, partition, _ in without

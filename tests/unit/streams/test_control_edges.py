@@ -182,6 +182,16 @@ def test_the_wait_begins_with_the_record_not_with_the_quiet_before_it():
     assert progress.trouble() is None
 
 
+def test_partitions_that_wait_are_named_until_a_record_is_taken():
+    clock, progress = moving()
+    progress.ends({0: 7})
+    clock.now_s += 1.5
+    assert progress.waiting(longer_than_s=1.0) == [0]
+    assert progress.waiting(longer_than_s=2.0) == []
+    progress.took(0, offset=5)
+    assert progress.waiting(longer_than_s=1.0) == []
+
+
 def test_a_broker_that_does_not_answer_is_trouble():
     clock, progress = moving()
     progress.ends({0: 5})
