@@ -5,10 +5,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ops.demo.ledger import Ledger
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _RECENT_MS = 2_000
 
@@ -98,7 +102,7 @@ def live_view() -> Iterator[Callable[[Glance], None]]:
         yield lambda seen: live.update(_table(seen), refresh=True)
 
 
-def _table(seen: Glance) -> object:
+def _table(seen: Glance) -> "Table":
     from rich.table import Table
 
     table = Table(title=f"Intertidal, {seen.elapsed_s:.0f} s, {seen.phase}", show_header=False, min_width=72)

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from ops.parent_death import obey_supervisor
 from ops.simulator.scenario import Scenario, load_scenario
 from ops.telemetry.logs import set_up_logging
 from schemas.gate import GateError
@@ -23,6 +24,7 @@ def scenario_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_command(part: str, arguments: argparse.Namespace, run: Callable[[Namespace, Scenario], None]) -> None:
     """Run a part in the environment's namespace; what a person can mend is one line on stderr and exit code 1."""
+    obey_supervisor()
     set_up_logging(part)
     try:
         scenario = load_scenario(arguments.scenario)

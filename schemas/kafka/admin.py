@@ -1,16 +1,22 @@
 """Topics on a broker against the contract: create what is missing, name each difference."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from schemas.topics import Namespace, PlannedTopic, planned_topics
+
+_SERVED_TIMEOUT_S: Final = 30.0
+_LOOK_AGAIN_S: Final = 0.05
 
 
 class BrokerError(Exception):
@@ -47,7 +53,10 @@ class TopicAdmin:
         return {name: len(topic.partitions) for name, topic in topics.items()}
 
     def create(self, namespace: Namespace, *, replication_factor: int = -1) -> list[str]:
-        """Create the planned topics that do not exist and return their names; raises BrokerError."""
+        """Create the planned topics that do not exist and return their names once they are served.
+
+        Raises BrokerError.
+        """
         existing = self.existing()
         missing = [planned for planned in planned_topics(namespace) if planned.name not in existing]
         if not missing:
@@ -65,7 +74,27 @@ class TopicAdmin:
                     raise BrokerError(f"cannot create {name}: {error.args[0].str()}") from error
             else:
                 created.append(name)
+        self.wait_until_served({planned.name: planned.num_partitions for planned in missing})
         return created
+
+    def wait_until_served(self, num_partitions: Mapping[str, int]) -> None:
+        """Return once the broker answers as the leader of every partition of the topics; raises BrokerError.
+
+        A new topic is in the metadata before the broker serves it. An idempotent producer that starts in between can
+        lose a batch: the first is refused ("not leader"), the second, in flight behind it, is accepted as the first
+        that the partition sees of this producer, and the retry of the first is then taken for a duplicate.
+        """
+        places = [TopicPartition(topic, p) for topic, count in num_partitions.items() for p in range(count)]
+        deadline_s = time.monotonic() + _SERVED_TIMEOUT_S
+        while places:
+            latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            futures = self._client.list_offsets(dict.fromkeys(places, latest), request_timeout=self._timeout_s)
+            places = [place for place, future in futures.items() if not _succeeded(future)]
+            if not places:
+                return
+            if time.monotonic() > deadline_s:
+                raise BrokerError(f"the broker does not serve {places[0].topic} after {_SERVED_TIMEOUT_S:g} s")
+            time.sleep(_LOOK_AGAIN_S)
 
     def differences(self, namespace: Namespace) -> Iterator[TopicDifference]:
         """Each way in which the broker's topics differ from the contract; raises BrokerError."""
@@ -107,3 +136,11 @@ def _new_topic(planned: PlannedTopic, replication_factor: int) -> NewTopic:
         replication_factor=replication_factor,
         config=planned.config,
     )
+
+
+def _succeeded(future: "Future[Any]") -> bool:
+    try:
+        future.result()
+    except KafkaException:
+        return False
+    return True

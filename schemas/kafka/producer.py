@@ -51,6 +51,9 @@ class DurableProducer:
             self._num_pending -= 1
             if error is not None:
                 self._fail(f"{message.topic()}[{message.partition()}]: {error.str()}")
+            elif message.offset() is None:
+                # A retry that the broker took for a duplicate: what it says is there may be another batch.
+                self._fail(f"{message.topic()}[{message.partition()}]: acknowledged without an offset")
             elif on_delivered is not None:
                 on_delivered(message)
 

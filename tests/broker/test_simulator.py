@@ -20,7 +20,6 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from ops.simulator import agents, callers
 from ops.simulator import scenario as scenario_module
 from ops.simulator.agents import AgentOptions
-from ops.simulator.broker_access import wait_until_served
 from ops.simulator.callers import CallerOptions
 from ops.simulator.gates import host_folder
 from ops.simulator.requests import RequestStream
@@ -42,7 +41,6 @@ from schemas.topics import (
     RANKING_RESULTS,
     Namespace,
     Topic,
-    planned_topics,
 )
 from schemas.tracing import trace_from
 
@@ -53,7 +51,6 @@ def namespace(kafka: str, topic_prefix: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(BOOTSTRAP_ENV, kafka)
     namespace = Namespace(topic_prefix)
     TopicAdmin(client_config("test")).create(namespace)
-    wait_until_served(client_config("test"), {topic.name: topic.num_partitions for topic in planned_topics(namespace)})
     return namespace
 
 
