@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from schemas.framing import Decoder, decode_as, encode
 from schemas.kafka.admin import TopicAdmin
@@ -106,7 +106,7 @@ class Pipeline:
             partitions = consumer.list_topics(name, timeout=10).topics[name].partitions
             messages = []
             for partition in partitions:
-                _, end = consumer.get_watermark_offsets(TopicPartition(name, partition), timeout=10)
+                _, end = _watermarks(consumer, TopicPartition(name, partition))
                 if not end:
                     continue
                 consumer.assign([TopicPartition(name, partition, 0)])
@@ -160,6 +160,18 @@ def wait_for(what: Callable[[], bool], *, timeout_s: float = START_TIMEOUT_S) ->
     while not what():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.1)
+
+
+def _watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """Begin and end of a partition, whose leader may have been chosen this very moment."""
+    deadline = time.monotonic() + 20.0
+    while True:
+        try:
+            return consumer.get_watermark_offsets(place, timeout=10)
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def first_index(num_windows: int) -> int:
@@ -292,9 +304,14 @@ def _delete_changelog_records(pipeline: Pipeline) -> None:
     """The broker loses the whole changelog: the topic is made anew and is empty."""
     from confluent_kafka.admin import AdminClient
 
+    name = pipeline.namespace.control_changelog
     admin = AdminClient(pipeline._config)
-    admin.delete_topics([pipeline.namespace.control_changelog])[pipeline.namespace.control_changelog].result(20)
-    wait_for(lambda: bool(TopicAdmin(pipeline._config).create(pipeline.namespace, replication_factor=1)))
+    admin.delete_topics([name])[name].result(20)
+    topics = TopicAdmin(pipeline._config)
+    wait_for(lambda: name not in topics.existing())
+    # Out of the metadata is not yet off the broker's disk.
+    time.sleep(2.0)
+    topics.create(pipeline.namespace, replication_factor=1)
 
 
 @pytest.mark.timeout(180)

@@ -271,8 +271,8 @@ def test_extras_are_merged_while_a_target_is_valid(pipeline: Pipeline) -> None:
     assert len(in_full) >= 40
     assert len(without) == 10
     assert {result.num_candidates_ranked for result in without} == {64}
-    assert len(wide.works) == 50
-    assert len(base.works) == 61
+    assert 40 <= len(wide.works) <= 50
+    assert len([work for work in base.works if work.attempt == 0]) == 61
     assert all(trace is not None for trace in base.traces + wide.traces)
     intervals = [
         decode_as(message.value(), LatencyInterval)

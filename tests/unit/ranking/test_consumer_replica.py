@@ -173,15 +173,17 @@ class TestPermit:
 
     def test_a_lease_that_ran_out_stops_work_and_is_acknowledged_when_the_agent_closes(self):
         clock = FakeClock()
-        gate = FakeGate(clock, is_open=True)
+        gate = FakeGate(clock, 10, is_open=False)
         permit = Permit(gate, clock_ns=clock)
+        clock.now_ns = 20
+        assert permit.look(20) is None
         gate.lease_ended = True
-        assert permit.look(0) == "gate_closed"
+        assert permit.look(20) == "gate_closed"
         assert permit.is_stopped
         assert gate.acknowledged == []
-        gate.flips_ns = [0]
-        permit.look(0)
-        assert gate.acknowledged == [(2, 0, 0)]
+        gate.flips_ns.append(20)
+        assert permit.look(20) == "gate_closed"
+        assert gate.acknowledged == [(2, 0, 20)]
 
 
 class TestPressure:

@@ -64,6 +64,24 @@ class Owner:
         self.committed = self.progress.commit() or self.committed
 
 
+def test_a_second_takeover_still_finds_what_the_first_owner_answered():
+    owner = Owner()
+    owner.num_requests = 2
+    owner.take()
+    owner.take()
+    owner.finish(1)
+    owner.take_over()
+    owner.take()
+    owner.commit()
+    assert owner.committed == (0, commit_metadata(0))
+    owner.take_over()
+    owner.take()
+    owner.take()
+    owner.finish(0)
+    assert owner.open == []
+    assert owner.results == [1, 0]
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["append", "take", "take", "finish", "finish", "commit", "crash"]), st.integers(0, 50)),
     max_size=200,

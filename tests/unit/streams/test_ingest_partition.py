@@ -61,9 +61,10 @@ def test_a_window_closes_when_the_watermark_passes_its_end_and_not_before() -> N
     log = RawLog().add(event(at_ms=1_000), 1_000)
     running = processor()
     assert not running.process(log.records).windows
-    # The watermark is 1_099, the window ends at 1_100.
-    assert not running.process([RawRecord(1, 1_119, None, encode(CLOCK))]).windows
-    closed = running.process([RawRecord(2, 1_120, None, encode(CLOCK))]).windows
+    # The watermark is 1_099, window 10 ends at 1_100.
+    closed = running.process([RawRecord(1, 1_119, None, encode(CLOCK))]).windows
+    assert [window.window_index for window in closed] == [9]
+    closed += running.process([RawRecord(2, 1_120, None, encode(CLOCK))]).windows
     assert [(window.window_index, window.start_ms, window.end_ms) for window in closed] == [
         (9, 900, 1_000), (10, 1_000, 1_100),
     ]  # fmt: skip

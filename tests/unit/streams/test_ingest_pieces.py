@@ -22,9 +22,8 @@ def test_a_duplicate_keeps_its_source_remembered() -> None:
 
 def test_a_lower_number_is_shadowed_only_while_the_higher_one_is_remembered() -> None:
     sequences = SequenceFilter(100)
-    assert [sequences.seen("a", (0, seq), at_ms) for seq, at_ms in ((9, 1_000), (3, 1_050), (4, 1_100), (4, 1_101))] == [
-        False, True, True, True,
-    ]  # fmt: skip
+    records = ((9, 1_000), (3, 1_050), (4, 1_100), (4, 1_101))
+    assert [sequences.seen("a", (0, seq), at_ms) for seq, at_ms in records] == [False, True, True, True]
     # 9 is forgotten, 4 at 1_101 is not.
     assert [sequences.seen("a", (0, seq), 1_150) for seq in (4, 5)] == [True, False]
 

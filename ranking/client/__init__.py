@@ -1,0 +1,1 @@
+"""What others use of ranking: current targets, sending requests, following a topic."""

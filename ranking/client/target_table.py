@@ -1,0 +1,46 @@
+"""The current target of each cell. Pure: whoever asks says what time it is on the broker's clock."""
+
+from schemas.records import CandidateTarget
+
+
+class TargetTable:
+    """Targets by cell. Blind means base: an expired target, or none, asks for no optional work."""
+
+    def __init__(self) -> None:
+        self._targets: dict[str, CandidateTarget] = {}
+
+    def update(self, target: CandidateTarget) -> bool:
+        """Take a target in; False when a later one is held (a controller sends its last output again after a crash).
+
+        Later is by the window's end, not its index: an index means another time once the window's length is changed.
+        """
+        held = self._targets.get(target.cell)
+        if held is not None and held.window_end_ms > target.window_end_ms:
+            return False
+        self._targets[target.cell] = target
+        return True
+
+    def last(self, cell: str) -> CandidateTarget | None:
+        """The last target of a cell, expired or not."""
+        return self._targets.get(cell)
+
+    def valid(self, cell: str, now_ms: float) -> CandidateTarget | None:
+        """The target of a cell if it may be applied now."""
+        target = self._targets.get(cell)
+        return target if target is not None and now_ms <= target.valid_until_ms else None
+
+    def candidates_to_fetch(self, cell: str, now_ms: float, *, default: int) -> int:
+        """How many candidates retrieval should hand over: the target while it is valid, else the base.
+
+        ``default`` is the base where no target was ever seen.
+        """
+        held = self._targets.get(cell)
+        if held is None:
+            return default
+        if now_ms > held.valid_until_ms:
+            return held.base_candidates
+        return max(held.base_candidates, held.candidate_target)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return tuple(sorted(self._targets))

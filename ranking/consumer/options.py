@@ -1,0 +1,51 @@
+"""How one replica is run."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ranking.consumer.planner import PlanSettings
+from schemas.records.fields import Route
+from schemas.settings import TimeSettings
+from schemas.topics import WORK_BY_ROUTE, Namespace
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankerOptions:
+    """How one replica runs. Raises ValueError on what does not go together.
+
+    ``pool`` names the gate that optional work waits for; None for capacity that is never taken back. ``margin_ms`` of
+    optional work's time is kept for the answer's way. ``nice_increment`` lowers the CPU priority of replicas without
+    base work. ``notice_s`` bounds the wait for acknowledgements after SIGTERM. Optional work appended more than
+    ``backlog_ms`` before its partition is assigned is skipped unread: its routers have long closed it as lost.
+    ``trace_path`` takes a line for each optional call.
+    """
+
+    namespace: Namespace
+    time: TimeSettings
+    ranker_id: str
+    cell: str
+    routes: tuple[Route, ...]
+    bundle: Path
+    pool: str | None = None
+    device: str = "cpu"
+    static_member: bool = False
+    health_port: int = 0
+    num_threads: int = 1
+    plan: PlanSettings = field(default_factory=PlanSettings)
+    margin_ms: float = 3.0
+    nice_increment: int = 10
+    notice_s: float = 5.0
+    backlog_ms: int = 10_000
+    trace_path: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not self.routes or len(set(self.routes)) != len(self.routes):
+            raise ValueError(f"routes must be one or more, each once: {self.routes}")
+        if unknown := set(self.routes) - WORK_BY_ROUTE.keys():
+            raise ValueError(f"unknown route {', '.join(sorted(unknown))}")
+        if len(self.routes) > 1 and set(self.routes) != {"baseline", "wide"}:
+            raise ValueError(f"only baseline and wide go together in one replica, not {', '.join(self.routes)}")
+        if self.static_member and "baseline" not in self.routes:
+            raise ValueError("static membership is for replicas with base work: others must leave when they go")
+        if self.margin_ms < 0.0 or self.nice_increment < 0 or self.notice_s <= 0.0 or self.backlog_ms <= 0:
+            raise ValueError("margin_ms, nice_increment must not be negative; notice_s, backlog_ms must be positive")

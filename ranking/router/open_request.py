@@ -1,0 +1,91 @@
+"""What the router knows of a request between its intake and the closing of its accounts."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ranking.router.partitions import WorkKey
+from schemas.records import RankingRequest
+from schemas.records.fields import Lever, Route
+from schemas.tracing import TraceContext
+
+
+@dataclass(slots=True, kw_only=True)
+class Item:
+    """One optional item: a chunk of extra candidates. ``state`` leaves ``pending`` once and never returns."""
+
+    lever: Lever
+    route: Route
+    chunk: int
+    units: int
+    value_micro: int
+    propensity: float = 1.0
+    state: Literal["pending", "admitted", "shed", "late", "lost"] = "pending"
+    reason: str = ""
+    is_accounted: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Extras:
+    """Extra candidates assigned to a request. ``sent`` are the items in the order of the work's chunks."""
+
+    items: list[Item]
+    sent: list[Item] = field(default_factory=list)
+    is_answered: bool = True
+    model_version: str = ""
+    # (first position, scores) of each chunk that was scored in time.
+    scored: list[tuple[int, NDArray[np.float32]]] = field(default_factory=list)
+
+    def withdraw(self, state: Literal["shed", "lost"], reason: str = "") -> None:
+        """Take back what was admitted: there is no ranking that it could be part of."""
+        self.scored.clear()
+        for item in self.items:
+            if item.state == "admitted":
+                item.state = state
+                item.reason = reason
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenRequest:
+    """One request; times in milliseconds of the broker's clock.
+
+    ``deadline_ms`` is the caller's. ``wait_until_ms`` differs from it where the request was taken in too late: then
+    its base work has a new deadline.
+    """
+
+    partition: int
+    offset: int
+    request: RankingRequest
+    trace: TraceContext | None
+    append_ms: int
+    budget_ms: int
+    deadline_ms: float
+    wait_until_ms: float
+    answer_by_ms: float
+    overdue_ms: float
+    is_takeover: bool
+    extras: Extras
+    dose: int = 0
+    target_window_index: int | None = None
+    # Base attempts sent, as partitions; and how many of them came back unusable.
+    base_partitions: list[int] = field(default_factory=list)
+    num_base_failed: int = 0
+    base_scores: NDArray[np.float32] | None = None
+    base_received_ms: float = 0.0
+    base_model_version: str = ""
+    last_wanted_ms: float = 0.0
+    is_published: bool = False
+    is_latency_noted: bool = False
+    # Work sent and neither answered nor given up.
+    waiting: set[WorkKey] = field(default_factory=set)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every wanted answer is in."""
+        return self.base_scores is not None and self.extras.is_answered
+
+    @property
+    def num_base(self) -> int:
+        return self.request.num_base_candidates

@@ -1,0 +1,58 @@
+"""Settings of the router: what it promises, how long it waits, when it holds back."""
+
+from dataclasses import dataclass, fields
+
+MAX_CANDIDATES = 4096
+# A bid above this is no amount of money: it would let one request outweigh all others, and sums overflow.
+MAX_BID = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouterPolicy:
+    """Times in milliseconds of the broker's clock.
+
+    The budget of a request is its ``deadline_ms - intake_ms``, counted from its append.
+    """
+
+    # Chunks: base work is never cut between replicas; extras are dropped chunk by chunk.
+    chunk_size: int = 256
+    extra_chunk_size: int = 128
+    skew_ms: int = 5_000
+    # A caller that asks for more time than this made a mistake; it bounds what the router holds in memory.
+    max_budget_ms: int = 30_000
+    # Answer-by = deadline - margin; margin = 2 x p99 of publishing, between these bounds.
+    publish_margin_ms: float = 5.0
+    publish_margin_share: float = 0.2
+    # Optional work must be answered this much before the answer-by time, or its answer cannot count.
+    optional_margin_ms: float = 5.0
+    # A request whose base answer never comes is given up this long after its deadline.
+    degrade_after_ms: float = 5_000.0
+    # Accounts of a published request stay open this long after its deadline; what is unanswered then is lost.
+    account_limit_ms: float = 1_000.0
+    # Overdue = factor x p99 of base answers, between these shares of the budget.
+    overdue_factor: float = 1.5
+    overdue_low_share: float = 0.15
+    overdue_high_share: float = 0.4
+    # Retries of base work: a share of requests, and a burst for the moment in which a replica dies.
+    retry_share: float = 0.1
+    retry_burst: int = 16
+    # A silent partition is tried again at most this often.
+    probe_interval_ms: float = 1_000.0
+    # Up to the knee a replica's pressure changes nothing; what was taken back returns by this share a second.
+    pressure_knee: float = 0.7
+    recovery_per_s: float = 0.5
+    duplicate_horizon_ms: float = 60_000.0
+    commit_interval_ms: float = 200.0
+    interval_ms: int = 1_000
+    # Beyond this many open requests no more are taken in: they wait in the log, not in memory.
+    max_open_requests: int = 4_096
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            if getattr(self, setting.name) <= 0:
+                raise ValueError(f"{setting.name} must be positive, is {getattr(self, setting.name)}")
+        for name in ("publish_margin_share", "overdue_low_share", "overdue_high_share", "pressure_knee", "retry_share"):
+            if getattr(self, name) >= 1:
+                raise ValueError(f"{name} must be below 1, is {getattr(self, name)}")
+        if self.overdue_low_share > self.overdue_high_share:
+            raise ValueError("overdue_low_share must not exceed overdue_high_share")
