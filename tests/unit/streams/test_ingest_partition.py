@@ -323,3 +323,24 @@ def test_a_skew_longer_than_the_time_to_live_is_read_again_too() -> None:
 
 def _settings() -> dict[str, int]:
     return {name: getattr(TIME, name) for name in TIME.__dataclass_fields__}
+
+
+def test_windows_shorter_than_the_skew_keep_what_is_far_ahead() -> None:
+    """A record two windows ahead, of a cell that begins there, outlives the closing of the windows before."""
+    time = type(TIME)(**{**_settings(), "skew_ms": 300})
+    cells = cells_of(declaration(OTHER_CELL, from_window=13))
+    running = PartitionProcessor(CapacityKind(), HOME, num_partitions=NUM_PARTITIONS, time=time, cells=cells)
+    log = RawLog().add(CLOCK, 1_110).add(event(OTHER_CELL, at_ms=1_310), 1_110).add(CLOCK, 1_220).add(CLOCK, 1_420)
+    windows = by_index(running.process(log.records), OTHER_CELL)
+    assert {index: window.capacity.num_events for index, window in windows.items()} == {13: 1}
+
+
+def test_a_time_to_live_shorter_than_the_window_can_end_before_the_window_does() -> None:
+    time = type(TIME)(**{**_settings(), "host_ttl_ms": 100})
+    running = PartitionProcessor(
+        CapacityKind(), HOME, num_partitions=NUM_PARTITIONS, time=time, cells=cells_of(declaration(CELL))
+    )
+    log = RawLog().add(CLOCK, 1_000).add(event(at_ms=1_100), 1_050).add(CLOCK, 1_320)
+    capacity = by_index(running.process(log.records))[11].capacity
+    # It was never alive at a window's end, so it did not fall silent either.
+    assert (capacity.num_events, capacity.num_hosts, capacity.num_hosts_silent) == (1, 0, 0)
