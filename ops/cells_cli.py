@@ -131,9 +131,8 @@ def _declared(config: Config) -> dict[str, CellDeclaration]:
 
 
 def _write(config: Config, declaration: CellDeclaration) -> None:
-    producer = DurableProducer(producer_config(config))
     try:
-        producer.send(namespace().topic(CONTROL_CELLS), declaration, key=declaration.cell.encode())
-        producer.drain()
+        with DurableProducer(producer_config(config)) as producer:
+            producer.send(namespace().topic(CONTROL_CELLS), declaration, key=declaration.cell.encode())
     except DeliveryError as error:
         raise UserError(str(error)) from error

@@ -19,9 +19,7 @@ class Attribution:
     advertiser_segment: str
 
     def token(self) -> str:
-        return "|".join(
-            (_VERSION, self.cell, self.arm, str(self.dose), str(self.intake_ms), self.advertiser_segment)
-        )
+        return "|".join((_VERSION, self.cell, self.arm, str(self.dose), str(self.intake_ms), self.advertiser_segment))
 
 
 def parse_token(token: str) -> Attribution:

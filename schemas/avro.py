@@ -64,15 +64,11 @@ def decode_body(body: bytes, record_type: type[R], *, writer_schema: Any = None)
     try:
         data = fastavro.schemaless_reader(stream, writer_schema if writer_schema is not None else own, own)
     except _TRUNCATED as error:
-        raise RecordError(
-            "truncated", f"ends inside a field ({len(body)} bytes)", position=stream.tell()
-        ) from error
+        raise RecordError("truncated", f"ends inside a field ({len(body)} bytes)", position=stream.tell()) from error
     except _MALFORMED as error:
         raise RecordError("malformed", f"{type(error).__name__}: {error}", position=stream.tell()) from error
     if stream.tell() != len(body):
-        raise RecordError(
-            "malformed", f"{len(body) - stream.tell()} bytes behind the record", position=stream.tell()
-        )
+        raise RecordError("malformed", f"{len(body) - stream.tell()} bytes behind the record", position=stream.tell())
     return validate(data, record_type)
 
 

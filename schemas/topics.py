@@ -260,9 +260,7 @@ class PlannedTopic:
 def planned_topics(namespace: Namespace) -> Iterator[PlannedTopic]:
     """Every topic of a pipeline as it is created: the contract's topics, their dead letters, the changelog."""
     for topic in TOPICS:
-        yield PlannedTopic(
-            name=namespace.topic(topic), num_partitions=topic.num_partitions, config=topic.config()
-        )
+        yield PlannedTopic(name=namespace.topic(topic), num_partitions=topic.num_partitions, config=topic.config())
         yield PlannedTopic(
             name=namespace.dead_letters(topic),
             num_partitions=1,

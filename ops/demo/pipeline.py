@@ -63,18 +63,17 @@ class Pipeline:
         """Create the topics and declare the scenario's cells, in force from the running window on."""
         TopicAdmin(self._config).create(self.namespace)
         window_ms = self.scenario.time.window_ms
-        producer = DurableProducer(producer_config(self._config))
-        for cell in self.scenario.cells:
-            declaration = declare(
-                None,
-                cell.name,
-                limits=cell.limits,
-                from_window=now_ms() // window_ms,
-                window_ms=window_ms,
-                providers=sorted({host.provider for host in self.scenario.hosts if host.cell == cell.name}),
-            )
-            producer.send(self.namespace.topic(CONTROL_CELLS), declaration, key=cell.name.encode())
-        producer.drain()
+        with DurableProducer(producer_config(self._config)) as producer:
+            for cell in self.scenario.cells:
+                declaration = declare(
+                    None,
+                    cell.name,
+                    limits=cell.limits,
+                    from_window=now_ms() // window_ms,
+                    window_ms=window_ms,
+                    providers=sorted({host.provider for host in self.scenario.hosts if host.cell == cell.name}),
+                )
+                producer.send(self.namespace.topic(CONTROL_CELLS), declaration, key=cell.name.encode())
 
     def start(self, *, waiting: Callable[[str], None] = lambda _: None) -> None:
         """Start every part that serves and return once each is ready; raises PartFailed.

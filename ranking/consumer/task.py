@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from schemas.errors import RecordError
 from schemas.records import RankingWork
 from schemas.records.fields import INT64_BYTES, Route
+from schemas.records.ranking import MAX_CANDIDATES
 
-MAX_CANDIDATES = 4_096
 # Optional work gives way between chunks, so a chunk must stay short; base work is cut into calls whatever its chunks.
 MAX_OPTIONAL_CHUNK = 1_024
 

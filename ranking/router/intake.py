@@ -3,12 +3,13 @@
 import numpy as np
 
 from ranking.router.events import Intake
-from ranking.router.policy import MAX_BID, MAX_CANDIDATES, RouterPolicy
+from ranking.router.policy import MAX_BID, RouterPolicy
 from schemas.attribution import Attribution
 from schemas.errors import RecordError
 from schemas.partition import partition_for
 from schemas.records import RankingRequest
 from schemas.records.fields import INT64_BYTES
+from schemas.records.ranking import MAX_CANDIDATES
 
 # As `Label` bounds it; a token that were cut could not be read back.
 MAX_TOKEN_LENGTH = 256

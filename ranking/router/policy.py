@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, fields
 
-MAX_CANDIDATES = 4096
 # A bid above this is no amount of money: it would let one request outweigh all others, and sums overflow.
 MAX_BID = 1e9
 

@@ -107,9 +107,7 @@ class TopicAdmin:
                 yield TopicDifference(topic.name, "topic", "present", "missing")
                 continue
             if existing[topic.name] != topic.num_partitions:
-                yield TopicDifference(
-                    topic.name, "partitions", str(topic.num_partitions), str(existing[topic.name])
-                )
+                yield TopicDifference(topic.name, "partitions", str(topic.num_partitions), str(existing[topic.name]))
             for setting, expected in topic.config.items():
                 actual = configs[topic.name].get(setting, "unset")
                 if actual != expected:

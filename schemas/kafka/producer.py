@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from msgspec import Struct
@@ -86,6 +86,17 @@ class DurableProducer:
         self.check()
         if self._num_pending:
             raise DeliveryError(f"{self._num_pending} records not acknowledged within {timeout_s:g} s")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Drain, unless the block failed, and let the connections go."""
+        try:
+            if kind is None:
+                self.drain()
+        finally:
+            self._producer.close()
 
     def check(self) -> None:
         """Raise the first delivery failure, if there was one."""

@@ -50,9 +50,7 @@ def _partitions(consumer: Consumer, topic: str, timeout_s: float) -> list[int]:
     return sorted(metadata.partitions)
 
 
-def _read_until(
-    consumer: Consumer, high: int, *, topic: str, partition: int, timeout_s: float
-) -> Iterator[Message]:
+def _read_until(consumer: Consumer, high: int, *, topic: str, partition: int, timeout_s: float) -> Iterator[Message]:
     # The position moves past control records and compacted gaps too, where no message is handed over.
     place = [TopicPartition(topic, partition)]
     idle_s = 0.0

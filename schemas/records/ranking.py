@@ -23,6 +23,9 @@ from schemas.records.fields import (
     require_length,
 )
 
+# More candidates than this in one request are a mistake, and are refused before memory is taken for them.
+MAX_CANDIDATES = 4_096
+
 
 class RankingRequest(Struct, frozen=True, kw_only=True):
     """One request for a ranking; candidates in the caller's retrieval order, best first.

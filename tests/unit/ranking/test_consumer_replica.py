@@ -12,12 +12,13 @@ from ranking.consumer.planner import PlanSettings
 from ranking.consumer.pressure import HALF_LIFE_NS, PressureGauge
 from ranking.consumer.progress import Progress
 from ranking.consumer.replica import Replica, ReplicaEnds, ReplicaSettings
-from ranking.consumer.task import MAX_CANDIDATES, MAX_OPTIONAL_CHUNK, IntakeLimits, Moment, Task, task_of
+from ranking.consumer.task import MAX_OPTIONAL_CHUNK, IntakeLimits, Moment, Task, task_of
 from ranking.consumer.trace import CallTrace
 from ranking.consumer.warm_up import warm_up
 from schemas.errors import RecordError
 from schemas.framing import decode_as, encode
 from schemas.records import RankingAnswer
+from schemas.records.ranking import MAX_CANDIDATES
 from schemas.settings import TimeSettings
 from schemas.topics import Namespace
 from tests.unit.ranking.consumer_fakes import MS, FakeClock, FakeGate, FakeScorer, base_task, optional_task
