@@ -301,7 +301,7 @@ def test_a_lost_copy_of_the_state_is_made_good_from_the_other(pipeline: Pipeline
 
 
 def _delete_changelog_records(pipeline: Pipeline) -> None:
-    """The broker loses the records of the changelog; it deletes none of a compacted topic, so it is none for a moment."""
+    """The broker loses the changelog. It deletes nothing from a compacted topic, so that it is none for a moment."""
     from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
     name = pipeline.namespace.control_changelog

@@ -1,0 +1,1 @@
+"""Stream processing: windows from raw topics, control targets from windows."""

@@ -1,0 +1,105 @@
+"""Whether a record of control.windows can be read and believed. Pure."""
+
+from dataclasses import dataclass
+
+from schemas.errors import RecordError
+from schemas.framing import Decoder
+from schemas.partition import partition_for
+from schemas.records import ControlWindow, DeadLetter, RawHeader
+from schemas.topics import CONTROL_WINDOWS
+from streams.control.facts import histogram_of
+
+PART = "control"
+STAGE = "window"
+_DECODER = Decoder(CONTROL_WINDOWS.record_types)
+_BODY_BY_KIND = {"capacity": "capacity", "latency": "latency", "command": "command"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawRecord:
+    """One Kafka record as it was read; ``timestamp_kind`` is ``create``, ``append`` or ``none``."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_kind: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+def believed(record: RawRecord, *, num_partitions: int, skew_ms: int) -> ControlWindow:
+    """Window in a record; raises RecordError with the reason why it is refused.
+
+    A window that ends after its own append time, by more than the allowed skew, would make the controller deaf to every
+    real window before it: it is refused like any event from the future.
+    """
+    window = _DECODER.decode(record.value)
+    assert isinstance(window, ControlWindow)
+    cell = window.cell.encode()
+    if record.key != cell:
+        raise RecordError("key_mismatch", f"cell {window.cell} under key {record.key!r}", field="cell")
+    expected = partition_for(cell, num_partitions)
+    if record.partition != expected:
+        raise RecordError("wrong_partition", f"key leads to {expected}, found in {record.partition}")
+    _check_body(window)
+    if window.kind != "command":
+        _check_times(window, record, skew_ms=skew_ms)
+    return window
+
+
+def refused(record: RawRecord, error: RecordError, *, attempt: int) -> DeadLetter:
+    """Envelope of a refused record: its bytes, key, headers and place, and why it was refused."""
+    return DeadLetter(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp_ms=record.timestamp_ms,
+        timestamp_kind=record.timestamp_kind,
+        key=record.key,
+        value=record.value,
+        headers=[RawHeader(key=name, value=value) for name, value in record.headers],
+        part=PART,
+        stage=STAGE,
+        reason=error.reason,
+        field=error.field[:256],
+        detail=error.detail[:4096],
+        position=error.position,
+        attempt=attempt,
+    )
+
+
+def _check_body(window: ControlWindow) -> None:
+    body = _BODY_BY_KIND.get(window.kind)
+    if body is not None and getattr(window, body) is None:
+        raise RecordError("invalid_field", f"a {window.kind} window without its {body}", field=body)
+    if window.kind == "latency":
+        assert window.latency is not None
+        try:
+            histogram_of(window.latency.latency)
+        except ValueError as error:
+            raise RecordError("invalid_field", str(error), field="latency.latency") from error
+    if window.kind == "command":
+        command = window.command
+        assert command is not None
+        if command.action == "override" and command.candidate_target is None:
+            raise RecordError(
+                "invalid_field", "an override without a candidate_target", field="command.candidate_target"
+            )
+
+
+def _check_times(window: ControlWindow, record: RawRecord, *, skew_ms: int) -> None:
+    window_ms = window.end_ms - window.start_ms
+    if window_ms <= 0 or window.start_ms != window.window_index * window_ms:
+        raise RecordError(
+            "invalid_field",
+            f"window {window.window_index} cannot be [{window.start_ms}, {window.end_ms})",
+            field="window_index",
+        )
+    if window.end_ms > record.timestamp_ms + skew_ms:
+        raise RecordError(
+            "future_event",
+            f"ends {window.end_ms - record.timestamp_ms} ms after it was written",
+            field="end_ms",
+        )
