@@ -14,8 +14,8 @@ def broker_config(verb: str) -> Config:
     """Client settings for a short-lived verb; raises UserError when there is no broker or a setting is wrong."""
     environ: Mapping[str, str] = {**os.environ, BOOTSTRAP_ENV: require_broker().bootstrap}
     try:
-        # Errors only: a short verb reports its own failures, and a client that retries is none.
-        return {**client_config(f"intertidal-{verb}", environ=environ), "log_level": 3}
+        # A short verb reports its own failures, and a client that only retries is none.
+        return {**client_config(f"intertidal-{verb}", environ=environ), "log_level": 2}
     except ValueError as error:
         raise UserError(str(error)) from error
 

@@ -62,7 +62,13 @@ def ingest(identity: str, health_port: int) -> None:
 
     with _part("ingest"):
         run_ingest(
-            IngestOptions(namespace=namespace(), time=time_settings(), worker_id=identity, health_port=health_port)
+            IngestOptions(
+                namespace=namespace(),
+                time=time_settings(),
+                worker_id=identity,
+                health_port=health_port,
+                static_member=True,
+            )
         )
 
 

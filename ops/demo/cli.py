@@ -81,8 +81,8 @@ def _run(scenario: Scenario, layout: Layout) -> dict[str, Any]:
         with progress("starting a local Kafka"):
             bootstrap = stack.enter_context(find_broker()).bootstrap  # 1
         environ = {**os.environ, BOOTSTRAP_ENV: bootstrap}
-        # Errors only: a client that retries is none.
-        config = {**client_config("intertidal-demo", environ=environ), "log_level": 3}
+        # What goes wrong is raised; a client that only retries is nothing to read about.
+        config = {**client_config("intertidal-demo", environ=environ), "log_level": 2}
         # A namespace of its own: on a broker that others use, nothing of theirs is touched.
         namespace = Namespace(f"demo-{now_ms()}.")
         pipeline = stack.enter_context(Pipeline(scenario, config, namespace, layout=layout))

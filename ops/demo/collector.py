@@ -9,7 +9,7 @@ from ops.demo.ledger import Ledger
 from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.kafka.admin import BrokerError
-from schemas.kafka.config import Config
+from schemas.kafka.config import BATCHED_FETCH, Config
 from schemas.topics import (
     CONTROL_TARGETS,
     FLEET_CAPACITY,
@@ -43,7 +43,7 @@ class Collector:
         self._decoders = {namespace.topic(topic): Decoder(topic.record_types) for topic in WATCHED}
         self._dead_letters = {namespace.dead_letters(topic): topic.name for topic in TOPICS}
         self._consumer = Consumer(
-            {**config, "group.id": "intertidal.collector", "enable.auto.commit": False, "fetch.min.bytes": 1}
+            {**config, "group.id": "intertidal.collector", "enable.auto.commit": False, **BATCHED_FETCH}
         )
         self._places = self._find_partitions()
         self._consumer.assign([TopicPartition(name, partition, 0) for name, partition in self._places])

@@ -15,7 +15,7 @@ from ops.telemetry.logs import get_log
 from schemas.errors import RecordError
 from schemas.framing import decode_as
 from schemas.kafka.admin import BrokerError
-from schemas.kafka.config import consumer_config, producer_config
+from schemas.kafka.config import BATCHED_FETCH, BATCHED_SEND, consumer_config, producer_config
 from schemas.kafka.dead_letters import dead_letter, dead_letter_key
 from schemas.kafka.producer import DurableProducer
 from schemas.records import RankingResult
@@ -61,8 +61,8 @@ class OutcomeWorker:
         config = checked_config(
             "intertidal-outcomes", [self._results_topic, self._outcomes_topic, self._dead_letters_topic]
         )
-        self._producer = DurableProducer(producer_config(config))
-        self._consumer = Consumer(consumer_config(config, namespace.group(PART)))
+        self._producer = DurableProducer(producer_config(config, **BATCHED_SEND))
+        self._consumer = Consumer(consumer_config(config, namespace.group(PART), **BATCHED_FETCH))
         self._schedule = OutcomeSchedule(world, seed=scenario.seed, delay_scale=scenario.outcomes.delay_scale)
         self._num_results = 0
         self._num_sent = 0

@@ -16,7 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 from schemas.topics import Namespace, PlannedTopic, planned_topics
 
 _SERVED_TIMEOUT_S: Final = 30.0
-_LOOK_AGAIN_S: Final = 0.05
+_LOOK_AGAIN_S: Final = 0.1
 
 
 class BrokerError(Exception):
@@ -40,6 +40,7 @@ class TopicAdmin:
     """Creates, lists and checks the topics of one pipeline. Keeps its AdminClient until its futures are done."""
 
     def __init__(self, config: dict[str, Any], *, timeout_s: float = 15.0) -> None:
+        self._config = config
         self._client = AdminClient(config)
         self._bootstrap = config.get("bootstrap.servers", "")
         self._timeout_s = timeout_s
@@ -86,15 +87,17 @@ class TopicAdmin:
         """
         places = [TopicPartition(topic, p) for topic, count in num_partitions.items() for p in range(count)]
         deadline_s = time.monotonic() + _SERVED_TIMEOUT_S
-        while places:
-            latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-            futures = self._client.list_offsets(dict.fromkeys(places, latest), request_timeout=self._timeout_s)
-            places = [place for place, future in futures.items() if not _succeeded(future)]
-            if not places:
-                return
+        while places := self._not_served(places):
             if time.monotonic() > deadline_s:
                 raise BrokerError(f"the broker does not serve {places[0].topic} after {_SERVED_TIMEOUT_S:g} s")
             time.sleep(_LOOK_AGAIN_S)
+
+    def _not_served(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        # A client of its own for each look: one that has cached "no leader" for a topic may go on saying so.
+        client = AdminClient(self._config)
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        futures = client.list_offsets(dict.fromkeys(places, latest), request_timeout=self._timeout_s) if places else {}
+        return [place for place, future in futures.items() if not _succeeded(future)]
 
     def differences(self, namespace: Namespace) -> Iterator[TopicDifference]:
         """Each way in which the broker's topics differ from the contract; raises BrokerError."""
