@@ -12,11 +12,12 @@ from ops.simulator.outcomes import OutcomeSchedule, Place
 from ops.simulator.scenario_model import Scenario
 from ops.simulator.world import World
 from ops.telemetry.logs import get_log
+from schemas.dead_letters import dead_letter_key
 from schemas.errors import RecordError
 from schemas.framing import decode_as
 from schemas.kafka.admin import BrokerError
 from schemas.kafka.config import BATCHED_FETCH, BATCHED_SEND, consumer_config, producer_config
-from schemas.kafka.dead_letters import dead_letter, dead_letter_key
+from schemas.kafka.dead_letters import dead_letter
 from schemas.kafka.producer import DurableProducer
 from schemas.records import RankingResult
 from schemas.topics import RANKING_OUTCOMES, RANKING_RESULTS, Namespace

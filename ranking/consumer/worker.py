@@ -33,12 +33,13 @@ from ranking.consumer.task import IntakeLimits, Moment, Task, task_of
 from ranking.consumer.trace import CallTrace
 from ranking.models.protocol import EncodedUsers
 from ranking.models.scorer import Scorer
+from schemas.dead_letters import dead_letter_key
 from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.gate_reader import GateReader
 from schemas.kafka.admin import BrokerError
 from schemas.kafka.config import client_config, consumer_config, producer_config, quick_failover
-from schemas.kafka.dead_letters import dead_letter, dead_letter_key, message_headers
+from schemas.kafka.dead_letters import dead_letter, message_headers
 from schemas.kafka.offsets import OffsetTracker
 from schemas.kafka.producer import DurableProducer
 from schemas.records import LatencyInterval, RankingAnswer, RankingWork

@@ -39,10 +39,11 @@ from ranking.router.events import Action, Commit, Intake, PublishInterval, Publi
 from ranking.router.instruments import Instruments
 from ranking.router.policy import RouterPolicy
 from ranking.router.progress import PartitionProgress, commit_metadata, results_floor
+from schemas.dead_letters import dead_letter_key
 from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.kafka.config import client_config, consumer_config, producer_config, quick_failover
-from schemas.kafka.dead_letters import dead_letter, dead_letter_key, message_headers
+from schemas.kafka.dead_letters import dead_letter, message_headers
 from schemas.kafka.offsets import OffsetTracker
 from schemas.kafka.producer import DurableProducer
 from schemas.records import ClockRecord, RankingAnswer, RankingRequest, RankingResult

@@ -2,18 +2,17 @@
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
+from schemas.dead_letters import RawRecord, envelope
 from schemas.errors import RecordError
-from schemas.records import DeadLetter, RawHeader
+from schemas.records import DeadLetter
 
-ATTEMPT_HEADER = "intertidal.attempt"
 _TIMESTAMP_KINDS = {TIMESTAMP_CREATE_TIME: "create", TIMESTAMP_LOG_APPEND_TIME: "append"}
 
 
 def dead_letter(message: Message, error: RecordError, *, part: str, stage: str) -> DeadLetter:
     """Envelope of a refused message: its bytes, key, headers and place, and why it was refused."""
     kind, timestamp_ms = message.timestamp()
-    headers = message_headers(message)
-    return DeadLetter(
+    record = RawRecord(
         topic=message.topic() or "",
         partition=message.partition() or 0,
         offset=message.offset() or 0,
@@ -21,20 +20,9 @@ def dead_letter(message: Message, error: RecordError, *, part: str, stage: str) 
         timestamp_kind=_TIMESTAMP_KINDS.get(kind, "none"),
         key=message.key(),
         value=message.value(),
-        headers=[RawHeader(key=name, value=value) for name, value in headers],
-        part=part,
-        stage=stage,
-        reason=error.reason,
-        field=error.field[:256],
-        detail=error.detail[:4096],
-        position=error.position,
-        attempt=_attempt(headers),
+        headers=message_headers(message),
     )
-
-
-def dead_letter_key(letter: DeadLetter) -> bytes:
-    """Place of the original record: the same letter written twice after a crash has the same key."""
-    return f"{letter.topic}/{letter.partition}/{letter.offset}".encode()
+    return envelope(record, error, part=part, stage=stage)
 
 
 def message_headers(message: Message) -> list[tuple[str, bytes | None]]:
@@ -42,10 +30,3 @@ def message_headers(message: Message) -> list[tuple[str, bytes | None]]:
     headers = message.headers() or []
     pairs = headers.items() if isinstance(headers, dict) else headers
     return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs]
-
-
-def _attempt(headers: list[tuple[str, bytes | None]]) -> int:
-    for name, value in headers:
-        if name == ATTEMPT_HEADER and value is not None and value.isdigit():
-            return int(value)
-    return 0

@@ -63,7 +63,11 @@ class CandidateTarget(Struct, frozen=True, kw_only=True):
 
 
 class PoolSnapshot(Struct, frozen=True, kw_only=True):
-    """One pool of a cell at a window's end; quantities times 10^6. Unknown figures are null, never zero."""
+    """One pool of a cell at a window's end; quantities times 10^6. Unknown figures are null, never zero.
+
+    ``units_micro``, ``cpu_cores_micro`` and ``memory_bytes`` include what is unusable: usable units are
+    ``units_micro`` less the sum of ``unusable``.
+    """
 
     cell: CellName
     accelerator: Name

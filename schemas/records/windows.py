@@ -17,7 +17,11 @@ class LabelledUnits(Struct, frozen=True, kw_only=True):
 
 
 class PoolWindow(Struct, frozen=True, kw_only=True):
-    """One pool at a window's end, and what happened to it inside the window. Quantities times 10^6."""
+    """One pool at a window's end, and what happened to it inside the window. Quantities times 10^6.
+
+    ``units_micro``, ``cpu_cores_micro`` and ``memory_bytes`` include what is unusable: usable units are
+    ``units_micro`` less the sum of ``unusable``.
+    """
 
     accelerator: Name
     num_hosts: Count

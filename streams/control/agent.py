@@ -44,17 +44,17 @@ from ops.telemetry.declared import METRICS
 from ops.telemetry.health import HealthServer
 from ops.telemetry.logs import get_log
 from ops.telemetry.metrics import Metrics
+from schemas.dead_letters import RawRecord, dead_letter_key, envelope
 from schemas.errors import RecordError
 from schemas.framing import encode
 from schemas.kafka.admin import BrokerError, TopicAdmin
 from schemas.kafka.config import client_config
-from schemas.kafka.dead_letters import ATTEMPT_HEADER, dead_letter_key
 from schemas.kafka.producer import DeliveryError
 from schemas.partition import partition_for
 from schemas.records import CandidateTarget, ControlWindow
 from schemas.settings import TimeSettings
 from schemas.topics import CONTROL_APP_ID, CONTROL_TABLE, CONTROL_WINDOWS, Namespace, planned_topics
-from streams.control.believe import RawRecord, believed, refused
+from streams.control.believe import believed
 from streams.control.connection import Connection, connection
 from streams.control.in_order import InOrder
 from streams.control.local_store import set_aside_damaged, sole_user
@@ -271,7 +271,7 @@ class ControlAgent:
 
     async def _refuse(self, record: RawRecord, error: RecordError) -> None:
         _log.warning("window refused", partition=record.partition, offset=record.offset, reason=str(error))
-        letter = refused(record, error, attempt=_attempt(record))
+        letter = envelope(record, error, part="control", stage="window")
         name = self._options.namespace.dead_letters(CONTROL_WINDOWS)
         await _acknowledged(self._produce(name, dead_letter_key(letter), encode(letter), []))
         self._metrics.counter("intertidal_dead_letters_total").labels(CONTROL_WINDOWS.name, error.reason).inc()
@@ -459,10 +459,3 @@ def _raw(message: Any) -> RawRecord:
         value=message.value,
         headers=tuple(message.headers or ()),
     )
-
-
-def _attempt(record: RawRecord) -> int:
-    for name, value in record.headers:
-        if name == ATTEMPT_HEADER and value is not None and value.isdigit():
-            return int(value)
-    return 0

@@ -1,32 +1,15 @@
 """Whether a record of control.windows can be read and believed. Pure."""
 
-from dataclasses import dataclass
-
+from schemas.dead_letters import RawRecord
 from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.partition import partition_for
-from schemas.records import ControlWindow, DeadLetter, RawHeader
+from schemas.records import ControlWindow
 from schemas.topics import CONTROL_WINDOWS
 from streams.control.facts import histogram_of
 
-PART = "control"
-STAGE = "window"
 _DECODER = Decoder(CONTROL_WINDOWS.record_types)
 _BODY_BY_KIND = {"capacity": "capacity", "latency": "latency", "command": "command"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class RawRecord:
-    """One Kafka record as it was read; ``timestamp_kind`` is ``create``, ``append`` or ``none``."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    timestamp_kind: str
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 def believed(record: RawRecord, *, num_partitions: int, skew_ms: int) -> ControlWindow:
@@ -47,27 +30,6 @@ def believed(record: RawRecord, *, num_partitions: int, skew_ms: int) -> Control
     if window.kind != "command":
         _check_times(window, record, skew_ms=skew_ms)
     return window
-
-
-def refused(record: RawRecord, error: RecordError, *, attempt: int) -> DeadLetter:
-    """Envelope of a refused record: its bytes, key, headers and place, and why it was refused."""
-    return DeadLetter(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        timestamp_ms=record.timestamp_ms,
-        timestamp_kind=record.timestamp_kind,
-        key=record.key,
-        value=record.value,
-        headers=[RawHeader(key=name, value=value) for name, value in record.headers],
-        part=PART,
-        stage=STAGE,
-        reason=error.reason,
-        field=error.field[:256],
-        detail=error.detail[:4096],
-        position=error.position,
-        attempt=attempt,
-    )
 
 
 def _check_body(window: ControlWindow) -> None:

@@ -12,13 +12,15 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from schemas.framing import Decoder, decode_as, encode
 from schemas.kafka.admin import TopicAdmin
-from schemas.kafka.config import producer_config
+from schemas.kafka.config import Config, producer_config
+from schemas.kafka.dead_letters import message_headers
 from schemas.kafka.producer import DurableProducer
 from schemas.partition import partition_for
 from schemas.records import CandidateTarget, ControllerSnapshot, ControlWindow, DeadLetter, PoolSnapshot
@@ -66,7 +68,7 @@ class Pipeline:
         self.namespace = Namespace(prefix)
         self.folder = folder
         self.log_path = folder.with_name("agents.log")
-        self._config = {"bootstrap.servers": bootstrap, "client.id": "test", "log_level": 3}
+        self._config: Config = {"bootstrap.servers": bootstrap, "client.id": "test", "log_level": 3}
         self._env = {**os.environ, "KAFKA_BOOTSTRAP": bootstrap}
         self._producer = DurableProducer(producer_config(self._config))
         self._agents: list[subprocess.Popen[bytes]] = []
@@ -99,7 +101,7 @@ class Pipeline:
         self._producer._producer.produce(self.namespace.topic(CONTROL_WINDOWS), value, key=key, partition=where)
         self._producer._producer.flush(10)
 
-    def read(self, name: str) -> list:
+    def read(self, name: str) -> list[Message]:
         """Every record of a topic, partition by partition."""
         consumer = Consumer({**self._config, "group.id": "unused", "enable.auto.commit": False})
         try:
@@ -119,7 +121,7 @@ class Pipeline:
         finally:
             consumer.close()
 
-    def records(self, topic: Topic) -> list:
+    def records(self, topic: Topic) -> list[Any]:
         decoder = Decoder(topic.record_types)
         return [decoder.decode(message.value()) for message in self.read(self.namespace.topic(topic))]
 
@@ -145,7 +147,7 @@ class Pipeline:
         return made
 
     def actual(self) -> dict[str, set[bytes]]:
-        return {topic.name: {m.value() for m in self.read(self.namespace.topic(topic))} for topic in OUTPUTS}
+        return {topic.name: {m.value() or b"" for m in self.read(self.namespace.topic(topic))} for topic in OUTPUTS}
 
 
 @pytest.fixture
@@ -237,9 +239,8 @@ def test_killed_at_any_moment_it_says_what_the_pure_controller_says(pipeline: Pi
     for topic in OUTPUTS:
         for message in pipeline.read(pipeline.namespace.topic(topic)):
             assert message.partition() == partition_for(message.key(), topic.num_partitions)
-    epochs = {
-        dict(message.headers())[EPOCH_HEADER] for message in pipeline.read(pipeline.namespace.topic(CONTROL_TARGETS))
-    }
+    targets = pipeline.read(pipeline.namespace.topic(CONTROL_TARGETS))
+    epochs = {dict(message_headers(message))[EPOCH_HEADER] for message in targets}
     assert 1 < len(epochs) <= 4
     assert pipeline.dead_letters() == []
 
@@ -302,7 +303,9 @@ def test_a_lost_copy_of_the_state_is_made_good_from_the_other(pipeline: Pipeline
 
 def _delete_changelog_records(pipeline: Pipeline) -> None:
     """The broker loses the changelog. It deletes nothing from a compacted topic, so that it is none for a moment."""
-    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+    from confluent_kafka.admin._resource import ResourceType
 
     name = pipeline.namespace.control_changelog
     admin = AdminClient(pipeline._config)

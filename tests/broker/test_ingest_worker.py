@@ -30,7 +30,7 @@ from streams.ingest.cells import Cells
 from streams.ingest.partition import RawRecord, recompute
 from streams.ingest.worker.loop import KINDS
 from streams.ingest.worker.output import EPOCH_HEADER
-from tests.unit.streams.ingest_makers import LIMITS, account, event, interval, limits_with, offer, route
+from tests.unit.streams.ingest_makers import LIMITS, account, capacity_of, event, interval, limits_with, offer, route
 
 TIME = TimeSettings(
     window_ms=1_000, lateness_ms=300, heartbeat_ms=500, host_ttl_ms=2_000, skew_ms=3_000, clock_silence_ms=300
@@ -81,13 +81,15 @@ class Pipeline:
 
     def windows(self) -> dict[tuple[str, str, int, int], list[bytes]]:
         """Every window sent, by what it is about, in the order of the log."""
-        sent = defaultdict(list)
+        sent: defaultdict[tuple[str, str, int, int], list[bytes]] = defaultdict(list)
         for message in read_to_end(self.config, self.namespace.topic(CONTROL_WINDOWS)):
-            window = decode_as(message.value(), ControlWindow)
+            value = message.value()
+            assert value is not None
+            window = decode_as(value, ControlWindow)
             assert message.key() == window.cell.encode()
             assert message.partition() == partition_for(window.cell.encode(), CONTROL_PARTITIONS)
             assert EPOCH_HEADER in dict(message.headers() or [])
-            sent[window.kind, window.cell, window.source_partition, window.window_index].append(message.value())
+            sent[window.kind, window.cell, window.source_partition, window.window_index].append(value)
         return sent
 
 
@@ -199,14 +201,18 @@ class Fleet:
 
 
 def raw_records(pipeline: Pipeline, kind: Any) -> dict[int, list[RawRecord]]:
-    records = defaultdict(list)
+    records: defaultdict[int, list[RawRecord]] = defaultdict(list)
     for message in read_to_end(pipeline.config, pipeline.namespace.topic(kind.topic)):
-        records[message.partition()].append(raw_record(message))
+        partition = message.partition()
+        assert partition is not None
+        records[partition].append(raw_record(message))
     return records
 
 
 def raw_record(message: Message) -> RawRecord:
-    return RawRecord(message.offset(), message.timestamp()[1], message.key(), message.value())
+    offset = message.offset()
+    assert offset is not None
+    return RawRecord(offset, message.timestamp()[1], message.key(), message.value())
 
 
 def declared_cells(pipeline: Pipeline) -> Cells:
@@ -285,7 +291,8 @@ def test_killed_at_random_moments_it_sends_the_windows_that_the_raw_log_holds_an
     due = {key: value for key, value in expected.items() if key[3] <= reached[key[0], key[2]]}
     assert {key: set(values) for key, values in sent.items()} == {key: {value} for key, value in due.items()}
     assert {cell for _, cell, _, _ in sent} == {*CELLS, LATER_CELL}
-    assert sum(decode_as(value, ControlWindow).capacity.num_events for value in due.values() if b"h200" in value) > 100
+    of_h200 = [capacity_of(decode_as(value, ControlWindow)) for value in due.values() if b"h200" in value]
+    assert sum(capacity.num_events for capacity in of_h200) > 100
 
     letters = {}
     for kind in KINDS:

@@ -155,14 +155,13 @@ def test_every_optional_item_is_accounted_for(run: Run) -> None:
 
 def test_extras_come_back_after_all_wide_replicas_died(run: Run) -> None:
     died_ms = next(event.at_ms for event in run.kills if len(event.names) == 2)
-    admitted = sum(
-        item.units
+    admitted_ms = [
+        run.ledger.requests[seen.record.request_id].append_ms - died_ms
         for seen in run.ledger.results.values()
-        if run.ledger.requests[seen.record.request_id].append_ms > died_ms + KILL_EVERY_S * 1_000
-        for item in seen.record.optional
-        if item.state == "admitted"
-    )
-    assert admitted > 0
+        if any(item.state == "admitted" for item in seen.record.optional)
+    ]
+    assert any(-KILL_EVERY_S * 1_000 < at_ms < 0 for at_ms in admitted_ms), "they died without optional work"
+    assert any(at_ms > KILL_EVERY_S * 1_000 for at_ms in admitted_ms)
 
 
 def test_windows_are_what_the_raw_topics_give_read_afresh(run: Run) -> None:
@@ -192,7 +191,7 @@ def test_windows_are_what_the_raw_topics_give_read_afresh(run: Run) -> None:
             )
             for window in processed.windows:
                 afresh[window.kind, window.cell, window.window_index].add(encode(window))
-    assert len(sent) > 40
+    assert len(sent) > 30
     # The last records may close windows that nobody was left to send; none was sent that is not in the log.
     newest = {kind: max(index for of, _, index in sent if of == kind) for kind in ("capacity", "latency")}
     assert sent == {key: values for key, values in afresh.items() if key[2] <= newest[key[0]]}
@@ -213,5 +212,5 @@ def test_targets_are_what_the_windows_give_read_afresh(run: Run) -> None:
             if isinstance(record, CandidateTarget):
                 afresh[record.cell, record.window_index].add(encode(record))
     newest = max(index for _, index in sent)
-    assert len(sent) > 20
+    assert len(sent) > 15
     assert sent == {key: values for key, values in afresh.items() if key[1] <= newest}

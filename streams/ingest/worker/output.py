@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from confluent_kafka import Message
 
-from schemas.kafka.dead_letters import dead_letter, dead_letter_key
+from schemas.dead_letters import dead_letter_key
+from schemas.kafka.dead_letters import dead_letter
 from schemas.kafka.producer import DurableProducer
 from schemas.records import ClockRecord, ControlWindow
 from schemas.topics import CONTROL_WINDOWS, Namespace, Topic

@@ -11,16 +11,20 @@ from schemas.partition import partition_for
 from schemas.records import (
     Account,
     CapacityEvent,
+    CapacityWindow,
     CellDeclaration,
     CellLimits,
     CellRevision,
+    ControlWindow,
     HistogramFields,
     LatencyInterval,
+    LatencyWindow,
     Offer,
     RouteInterval,
     ShedUnits,
 )
 from schemas.settings import TimeSettings
+from streams.ingest.aggregate import Closed
 from streams.ingest.cells import Cells
 from streams.ingest.partition import RawRecord
 
@@ -114,6 +118,18 @@ def interval(
         "part": "router", "epoch_ms": 0, "interval_ms": 50, "latency": histogram(), "routes": [], "accounts": [],
     }  # fmt: skip
     return LatencyInterval(cell=cell, source=source, seq=seq, event_time_ms=at_ms, **fields | changes)
+
+
+def capacity_of(window: ControlWindow | Closed) -> CapacityWindow:
+    """The capacity that a window must carry."""
+    assert window.capacity is not None
+    return window.capacity
+
+
+def latency_of(window: ControlWindow | Closed) -> LatencyWindow:
+    """The latency that a window must carry."""
+    assert window.latency is not None
+    return window.latency
 
 
 class RawLog:

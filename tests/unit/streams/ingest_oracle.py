@@ -14,6 +14,7 @@ from schemas.records import CellDeclaration, ClockRecord, ControlWindow
 from schemas.settings import TimeSettings
 from schemas.topics import FLEET_CAPACITY
 from streams.ingest.partition import RawRecord
+from tests.unit.streams.ingest_makers import capacity_of
 
 Seen = tuple[int, int, bool, Any]  # append time, window, late, record
 
@@ -51,7 +52,8 @@ def accepted_and_refused(
         else:
             clocks.append(append_ms)
             counted.append((append_ms, window, record.event_time_ms // time.window_ms < first_open, record))
-    accepted, duplicates = [], []
+    accepted: list[Seen] = []
+    duplicates: list[Seen] = []
     for index, seen in enumerate(counted):
         append_ms, _, _, record = seen
         again = any(
@@ -94,8 +96,7 @@ def capacity_figures(
 
 def figures_of(window: ControlWindow) -> dict[str, Any]:
     """The same figures as a window states them."""
-    capacity = window.capacity
-    assert capacity is not None
+    capacity = capacity_of(window)
     pools = {}
     for pool in capacity.pools:
         pools[pool.accelerator] = {

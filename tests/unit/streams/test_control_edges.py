@@ -7,11 +7,11 @@ import pytest
 from rocksdict import Options, Rdict
 
 from schemas.errors import RecordError
-from schemas.framing import decode_as, encode
+from schemas.framing import encode
 from schemas.partition import partition_for
-from schemas.records import CandidateTarget, ControllerSnapshot, DeadLetter, HistogramFields
+from schemas.records import CandidateTarget, ControllerSnapshot, HistogramFields
 from schemas.topics import CONTROL_APP_ID, CONTROL_TABLE, Namespace
-from streams.control.believe import RawRecord, believed, refused
+from streams.control.believe import believed
 from streams.control.connection import connection
 from streams.control.local_store import set_aside_damaged, sole_user
 from streams.control.outputs import destination, epoch_header
@@ -83,15 +83,6 @@ def test_what_cannot_be_believed_is_refused_with_its_reason(record, reason):
 
 def test_a_window_may_run_ahead_by_the_allowed_skew():
     assert read(raw(capacity_window(5), timestamp_ms=capacity_window(5).end_ms - SKEW_MS))
-
-
-def test_a_refused_record_is_enveloped_as_it_was():
-    record = raw(capacity_window(5), value=b"\x00\xff", headers=(("trace", b"t"), ("empty", None)))
-    letter = refused(record, RecordError("bad_framing", "no frame", position=0), attempt=2)
-    again = decode_as(encode(letter), DeadLetter)
-    assert (again.topic, again.offset, again.key, again.value) == ("control.windows", 17, b"us-east", b"\x00\xff")
-    assert [(header.key, header.value) for header in again.headers] == [("trace", b"t"), ("empty", None)]
-    assert (again.part, again.stage, again.reason, again.attempt) == ("control", "window", "bad_framing", 2)
 
 
 def state_with_everything() -> CellState:
@@ -243,12 +234,14 @@ def test_sasl_over_tls_is_carried_over():
     assert link.tls is not None
     assert link.tls.verify_mode == ssl.CERT_REQUIRED
     assert link.tls.check_hostname
+    assert link.sasl is not None
     assert (link.sasl.mechanism, link.sasl.username, link.sasl.password) == ("SCRAM-SHA-512", "u", "hidden")
     assert "hidden" not in repr(link)
 
 
 def test_verification_can_be_turned_off_only_by_its_name():
     link = connection({**PLAIN, "security.protocol": "ssl", "enable.ssl.certificate.verification": "false"})
+    assert link.tls is not None
     assert link.tls.verify_mode == ssl.CERT_NONE
 
 

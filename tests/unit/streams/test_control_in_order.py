@@ -68,7 +68,9 @@ def test_nothing_is_taken_before_it_is_known_where_to_begin():
 def test_whatever_is_lost_on_the_way_every_record_is_taken_once_and_in_order(lost, dice):
     """A stream that loses each record of ``lost`` the first time, and goes back when it is told to."""
     clock, order = started(offset=0)
-    taken, position, queue = [], 0, []
+    taken: list[int] = []
+    queue: list[int] = []
+    position = 0
     while len(taken) <= 30:
         clock.now_s += dice.uniform(0.0, SEEK_INTERVAL_S)
         # New records keep coming: without them nobody would see a hole at the end.

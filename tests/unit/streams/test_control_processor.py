@@ -293,7 +293,7 @@ def test_going_back_in_the_log_after_a_crash_repeats_and_alters_nothing(log, dat
     state, first = play(log[:crash])
     state, second = play(log[back:], decode_state(encode_state(state)))
     assert encode_state(state) == encode_state(whole_state)
-    values = {}
+    values: dict[tuple[type, int, str], bytes] = {}
     for record in flat(first) + flat(second):
         place = (type(record), record.window_index, getattr(record, "accelerator", ""))
         assert values.setdefault(place, encode(record)) == encode(record)

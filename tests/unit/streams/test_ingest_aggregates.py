@@ -1,6 +1,6 @@
 """What capacity and latency windows sum up, and that their size and figures stay within bounds."""
 
-from typing import Any
+from typing import Any, Literal
 
 from schemas.framing import MAX_RECORD_BYTES, decode_as, encode
 from schemas.histogram import ExponentialHistogram, merge
@@ -8,7 +8,18 @@ from schemas.records import CapacityEvent, ControlWindow, ReclaimTiming
 from streams.ingest.bounds import MAX_COUNT, OTHER
 from streams.ingest.capacity import CapacityCell
 from streams.ingest.latency import SATURATED, LatencyCell
-from tests.unit.streams.ingest_makers import LIMITS, TIME, account, event, histogram, interval, offer, route
+from tests.unit.streams.ingest_makers import (
+    LIMITS,
+    TIME,
+    account,
+    capacity_of,
+    event,
+    histogram,
+    interval,
+    latency_of,
+    offer,
+    route,
+)
 
 
 def capacity_cell() -> CapacityCell:
@@ -19,7 +30,7 @@ def accept(cell: CapacityCell | LatencyCell, record: Any, *, window: int = 10) -
     cell.accept(record, window=window, append_ms=record.event_time_ms, late=False)
 
 
-def as_read(window: Any, *, kind: str) -> Any:
+def as_read(window: Any, *, kind: Literal["capacity", "latency"]) -> Any:
     """The window's content after a trip through its bytes: within the bounds of its record."""
     sent = ControlWindow(
         cell="us-east", kind=kind, source_partition=0, window_index=10, start_ms=0, end_ms=1,
@@ -67,12 +78,11 @@ def test_a_host_that_offers_less_takes_away_what_it_had_and_reclaims_are_counted
     accept(cell, event(at_ms=1_000, offers=[offer("h200", 2.0), offer("cpu", 3.0)]))
     cell.close(10, LIMITS)
     accept(cell, event(seq=2, at_ms=1_100, kind="reclaim", offers=[offer("cpu", 3.0)], reclaims=[timing]), window=11)
-    window = cell.close(11, LIMITS).capacity
-    assert window is not None
+    window = capacity_of(cell.close(11, LIMITS))
     assert [(pool.accelerator, pool.units_micro, pool.num_reclaims) for pool in window.pools] == [
         ("cpu", 3_000_000, 0), ("h200", 0, 1),
     ]  # fmt: skip
-    assert [pool.accelerator for pool in cell.close(12, LIMITS).capacity.pools] == ["cpu"]
+    assert [pool.accelerator for pool in capacity_of(cell.close(12, LIMITS)).pools] == ["cpu"]
 
 
 def test_a_window_costs_no_look_at_hosts_that_did_not_change() -> None:
@@ -93,9 +103,9 @@ def test_a_window_costs_no_look_at_hosts_that_did_not_change() -> None:
     for window in range(11, 19):
         cell.close(window, LIMITS)
     assert len(touched) == 1
-    assert cell.close(19, LIMITS).capacity.num_hosts == 10_000
-    assert cell.close(20, LIMITS).capacity.num_hosts_silent == 9_999
-    assert cell.close(21, LIMITS).capacity.num_hosts_silent == 1
+    assert capacity_of(cell.close(19, LIMITS)).num_hosts == 10_000
+    assert capacity_of(cell.close(20, LIMITS)).num_hosts_silent == 9_999
+    assert capacity_of(cell.close(21, LIMITS)).num_hosts_silent == 1
 
 
 def test_a_wild_fleet_still_makes_a_window_that_can_be_sent_and_read() -> None:
@@ -174,7 +184,7 @@ def test_latency_merges_exactly_and_keeps_the_parts_apart() -> None:
     assert (of_replicas.latency, of_replicas.busy_us, of_replicas.units_done) == (histogram(6.0), 50, 8)
     assert (of_routers.latency, of_routers.num_work, of_routers.num_lost) == (histogram(4.0, 5.0), 3, 1)
     assert of_routers.max_pressure_micro == 750_000
-    assert cell.close(11, LIMITS).latency.num_intervals == 0
+    assert latency_of(cell.close(11, LIMITS)).num_intervals == 0
 
 
 def test_a_merged_histogram_is_that_of_all_values_in_any_order() -> None:
@@ -184,7 +194,7 @@ def test_a_merged_histogram_is_that_of_all_values_in_any_order() -> None:
         for number, value in enumerate(order):
             accept(cell, interval(seq=number, at_ms=1_000, latency=histogram(value)))
         merged = merge([ExponentialHistogram.from_fields(**_fields(histogram(value))) for value in values])
-        assert _fields(cell.close(10, LIMITS).latency.latency) == dict(merged.to_fields())
+        assert _fields(latency_of(cell.close(10, LIMITS)).latency) == dict(merged.to_fields())
 
 
 def test_accounts_add_up_by_lever_and_reason() -> None:
@@ -246,4 +256,4 @@ def test_events_are_snapshots() -> None:
     events: list[CapacityEvent] = [event(seq=seq, at_ms=1_000 + seq, offers=[offer(f"kind-{seq}")]) for seq in range(3)]
     for record in events:
         accept(cell, record)
-    assert [pool.accelerator for pool in cell.close(10, LIMITS).capacity.pools] == ["kind-2"]
+    assert [pool.accelerator for pool in capacity_of(cell.close(10, LIMITS)).pools] == ["kind-2"]

@@ -18,6 +18,7 @@ from tests.unit.streams.ingest_makers import (
     TIME,
     RawLog,
     account,
+    capacity_of,
     cells_in_one_partition,
     cells_of,
     declaration,
@@ -68,8 +69,7 @@ def test_a_window_closes_when_the_watermark_passes_its_end_and_not_before() -> N
     assert [(window.window_index, window.start_ms, window.end_ms) for window in closed] == [
         (9, 900, 1_000), (10, 1_000, 1_100),
     ]  # fmt: skip
-    assert closed[1].capacity is not None
-    assert closed[1].capacity.num_events == 1
+    assert capacity_of(closed[1]).num_events == 1
 
 
 def test_windows_begin_with_the_first_record_that_counts() -> None:
@@ -81,40 +81,40 @@ def test_silence_is_closed_by_clock_records_window_by_window() -> None:
     log = RawLog().add(event(at_ms=1_000, offers=[offer(units=2.0)]), 1_000).add(CLOCK, 1_420)
     windows = by_index(process(log))
     assert list(windows) == [9, 10, 11, 12, 13]
-    hosts = {index: window.capacity.num_hosts for index, window in windows.items()}
+    hosts = {index: capacity_of(window).num_hosts for index, window in windows.items()}
     # Alive while the end of the window is at most 200 ms behind the append time.
     assert hosts == {9: 0, 10: 1, 11: 1, 12: 0, 13: 0}
-    assert {index: window.capacity.num_hosts_silent for index, window in windows.items()} == {
+    assert {index: capacity_of(window).num_hosts_silent for index, window in windows.items()} == {
         9: 0,
         10: 0,
         11: 0,
         12: 1,
         13: 0,
     }
-    assert [pool.units_micro for pool in windows[11].capacity.pools] == [2_000_000]
-    assert windows[12].capacity.pools == []
+    assert [pool.units_micro for pool in capacity_of(windows[11]).pools] == [2_000_000]
+    assert capacity_of(windows[12]).pools == []
 
 
 def test_the_clock_is_the_largest_append_time() -> None:
     log = RawLog().add(CLOCK, 1_000).add(CLOCK, 1_220).add(event(at_ms=1_010), 1_010).add(CLOCK, 1_320)
     windows = by_index(process(log))
     # The record's own append time is behind the clock: window 10 was closed at the clock, the first open one is 12.
-    assert windows[12].capacity.num_late == windows[12].capacity.num_events == 1
-    assert windows[10].capacity.num_events == 0
+    assert capacity_of(windows[12]).num_late == capacity_of(windows[12]).num_events == 1
+    assert capacity_of(windows[10]).num_events == 0
 
 
 def test_what_is_late_goes_to_the_first_open_window_and_is_flagged() -> None:
     log = RawLog().add(CLOCK, 1_000).add(event(at_ms=1_050), 1_119).add(event(host="h-2", at_ms=1_050), 1_120)
     windows = by_index(process(log.add(CLOCK, 1_220)))
-    assert [windows[10].capacity.num_events, windows[10].capacity.num_late] == [1, 0]
-    assert [windows[11].capacity.num_events, windows[11].capacity.num_late] == [1, 1]
+    assert [capacity_of(windows[10]).num_events, capacity_of(windows[10]).num_late] == [1, 0]
+    assert [capacity_of(windows[11]).num_events, capacity_of(windows[11]).num_late] == [1, 1]
 
 
 def test_a_record_ahead_of_its_window_waits_for_it() -> None:
     log = RawLog().add(event(at_ms=1_110, offers=[offer(units=3.0)]), 1_090).add(CLOCK, 1_320)
     windows = by_index(process(log))
-    assert windows[10].capacity.num_hosts == 0
-    assert [pool.units_micro for pool in windows[11].capacity.pools] == [3_000_000]
+    assert capacity_of(windows[10]).num_hosts == 0
+    assert [pool.units_micro for pool in capacity_of(windows[11]).pools] == [3_000_000]
 
 
 def test_a_record_from_a_spool_updates_its_host_by_its_number() -> None:
@@ -124,9 +124,9 @@ def test_a_record_from_a_spool_updates_its_host_by_its_number() -> None:
     log.add(event(seq=2, at_ms=700, offers=[offer(units=5.0)]), 1_010)
     windows = by_index(process(log.add(CLOCK, 1_220)))
     # Late, in the open window 9 that ends before the newer event's: there the spooled record is all there is.
-    assert [pool.units_micro for pool in windows[9].capacity.pools] == [5_000_000]
+    assert [pool.units_micro for pool in capacity_of(windows[9]).pools] == [5_000_000]
     # The number, not the event time or the window, says what the host offers last.
-    assert [pool.units_micro for pool in windows[10].capacity.pools] == [5_000_000]
+    assert [pool.units_micro for pool in capacity_of(windows[10]).pools] == [5_000_000]
 
 
 def test_duplicates_and_old_sequences_are_counted_and_dropped() -> None:
@@ -134,7 +134,7 @@ def test_duplicates_and_old_sequences_are_counted_and_dropped() -> None:
     log.add(event(seq=5, at_ms=1_000, offers=[offer(units=1.0)]), 1_000)
     for seq in (5, 4):
         log.add(event(seq=seq, at_ms=1_001, offers=[offer(units=9.0)]), 1_000)
-    capacity = by_index(process(log.add(CLOCK, 1_120)))[10].capacity
+    capacity = capacity_of(by_index(process(log.add(CLOCK, 1_120)))[10])
     assert (capacity.num_events, capacity.num_duplicates) == (1, 2)
     assert [pool.units_micro for pool in capacity.pools] == [1_000_000]
 
@@ -144,7 +144,7 @@ def test_a_new_epoch_starts_the_numbering_anew_and_an_old_one_does_not() -> None
     log.add(event(epoch_ms=900, seq=50, at_ms=1_000), 1_000)
     log.add(event(epoch_ms=950, seq=1, at_ms=1_001, offers=[offer(units=2.0)]), 1_001)
     log.add(event(epoch_ms=900, seq=51, at_ms=1_002, offers=[offer(units=9.0)]), 1_002)
-    capacity = by_index(process(log.add(CLOCK, 1_120)))[10].capacity
+    capacity = capacity_of(by_index(process(log.add(CLOCK, 1_120)))[10])
     assert (capacity.num_events, capacity.num_duplicates) == (2, 1)
     assert [pool.units_micro for pool in capacity.pools] == [2_000_000]
 
@@ -153,7 +153,7 @@ def test_sources_of_two_cells_do_not_meet() -> None:
     cells = cells_of(declaration(CELL), declaration(OTHER_CELL))
     log = RawLog().add(event(CELL, at_ms=1_000), 1_000).add(event(OTHER_CELL, at_ms=1_000), 1_000).add(CLOCK, 1_120)
     out = process(log, cells=cells)
-    assert [(w.cell, w.capacity.num_events) for w in out.windows if w.window_index == 10] == [
+    assert [(w.cell, capacity_of(w).num_events) for w in out.windows if w.window_index == 10] == [
         (CELL, 1),
         (OTHER_CELL, 1),
     ]
@@ -224,7 +224,10 @@ def test_a_cell_has_windows_from_its_first_to_its_last_and_records_only_there() 
         log.add(event(OTHER_CELL, host=f"h-{at_ms}", at_ms=at_ms), at_ms)
     out = process(log.add(CLOCK, 1_720), cells=cells)
     assert reasons(out) == [(1, "unknown_cell", "cell"), (4, "unknown_cell", "cell")]
-    assert {index: window.capacity.num_events for index, window in by_index(out, OTHER_CELL).items()} == {12: 1, 13: 1}
+    assert {index: capacity_of(window).num_events for index, window in by_index(out, OTHER_CELL).items()} == {
+        12: 1,
+        13: 1,
+    }
     assert list(by_index(out)) == [9, 10, 11, 12, 13, 14, 15, 16]
 
 
@@ -232,7 +235,7 @@ def test_a_record_for_a_window_that_a_cell_has_not_reached_yet_is_kept() -> None
     cells = cells_of(declaration(OTHER_CELL, from_window=12))
     log = RawLog().add(CLOCK, 1_150).add(event(OTHER_CELL, at_ms=1_200), 1_160).add(CLOCK, 1_220).add(CLOCK, 1_320)
     windows = by_index(process(log, cells=cells), OTHER_CELL)
-    assert {index: window.capacity.num_events for index, window in windows.items()} == {12: 1}
+    assert {index: capacity_of(window).num_events for index, window in windows.items()} == {12: 1}
 
 
 def test_a_window_carries_the_limits_in_force_in_it() -> None:
@@ -246,7 +249,7 @@ def test_a_window_carries_the_limits_in_force_in_it() -> None:
         )
     )
     windows = by_index(process(RawLog().add(CLOCK, 1_000).add(CLOCK, 1_220), cells=cells))
-    assert [windows[index].capacity.limits for index in (9, 10, 11)] == [LIMITS, LIMITS, changed]
+    assert [capacity_of(windows[index]).limits for index in (9, 10, 11)] == [LIMITS, LIMITS, changed]
 
 
 def test_a_declaration_that_comes_while_it_runs_is_in_force_at_once() -> None:
@@ -261,7 +264,7 @@ def test_a_declaration_that_comes_while_it_runs_is_in_force_at_once() -> None:
         ]
     )
     assert not out.refusals
-    assert by_index(out, OTHER_CELL)[10].capacity.num_events == 1
+    assert capacity_of(by_index(out, OTHER_CELL)[10]).num_events == 1
 
 
 def test_a_declaration_in_other_windows_is_refused_and_the_old_one_stands() -> None:
@@ -318,7 +321,7 @@ def test_a_skew_longer_than_the_time_to_live_is_read_again_too() -> None:
     start = first.progress()
     second = PartitionProcessor(CapacityKind(), HOME, start=start, **arguments)
     tail = [*log.records, RawRecord(len(log.records), 1_920, None, encode(CLOCK))]
-    assert by_index(second.process(tail[start.offset :]))[18].capacity.num_events == 1
+    assert capacity_of(by_index(second.process(tail[start.offset :]))[18]).num_events == 1
 
 
 def _settings() -> dict[str, int]:
@@ -332,7 +335,7 @@ def test_windows_shorter_than_the_skew_keep_what_is_far_ahead() -> None:
     running = PartitionProcessor(CapacityKind(), HOME, num_partitions=NUM_PARTITIONS, time=time, cells=cells)
     log = RawLog().add(CLOCK, 1_110).add(event(OTHER_CELL, at_ms=1_310), 1_110).add(CLOCK, 1_220).add(CLOCK, 1_420)
     windows = by_index(running.process(log.records), OTHER_CELL)
-    assert {index: window.capacity.num_events for index, window in windows.items()} == {13: 1}
+    assert {index: capacity_of(window).num_events for index, window in windows.items()} == {13: 1}
 
 
 def test_a_time_to_live_shorter_than_the_window_can_end_before_the_window_does() -> None:
@@ -341,6 +344,6 @@ def test_a_time_to_live_shorter_than_the_window_can_end_before_the_window_does()
         CapacityKind(), HOME, num_partitions=NUM_PARTITIONS, time=time, cells=cells_of(declaration(CELL))
     )
     log = RawLog().add(CLOCK, 1_000).add(event(at_ms=1_100), 1_050).add(CLOCK, 1_320)
-    capacity = by_index(running.process(log.records))[11].capacity
+    capacity = capacity_of(by_index(running.process(log.records))[11])
     # It was never alive at a window's end, so it did not fall silent either.
     assert (capacity.num_events, capacity.num_hosts, capacity.num_hosts_silent) == (1, 0, 0)

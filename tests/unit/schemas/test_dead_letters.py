@@ -1,0 +1,64 @@
+"""A dead letter: the record as it was, why it was refused, and a key that a crash does not change."""
+
+import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
+
+from schemas.dead_letters import ATTEMPT_HEADER, Headers, RawRecord, dead_letter_key, envelope
+from schemas.errors import RecordError
+from schemas.framing import decode_as, encode
+from schemas.kafka.dead_letters import dead_letter
+from schemas.records import DeadLetter
+
+ERROR = RecordError("bad_framing", "no frame", position=0)
+
+
+def raw(headers: Headers = ()) -> RawRecord:
+    return RawRecord(
+        topic="control.windows",
+        partition=3,
+        offset=17,
+        timestamp_ms=1_000,
+        timestamp_kind="append",
+        key=b"us-east",
+        value=b"\x00\xff",
+        headers=headers,
+    )
+
+
+def test_a_refused_record_is_enveloped_as_it_was() -> None:
+    record = raw([("trace", b"t"), ("empty", None)])
+    letter = decode_as(encode(envelope(record, ERROR, part="control", stage="window")), DeadLetter)
+    assert (letter.topic, letter.partition, letter.offset) == ("control.windows", 3, 17)
+    assert (letter.key, letter.value) == (b"us-east", b"\x00\xff")
+    assert (letter.timestamp_ms, letter.timestamp_kind) == (1_000, "append")
+    assert [(header.key, header.value) for header in letter.headers] == [("trace", b"t"), ("empty", None)]
+    assert (letter.part, letter.stage, letter.reason, letter.position) == ("control", "window", "bad_framing", 0)
+    assert dead_letter_key(letter) == b"control.windows/3/17"
+
+
+def test_a_message_gives_the_letter_of_its_record() -> None:
+    headers: list[tuple[str, bytes | None]] = [("trace", b"t"), ("empty", None), (ATTEMPT_HEADER, b"2")]
+    message = Message(
+        topic="control.windows",
+        partition=3,
+        offset=17,
+        key=b"us-east",
+        value=b"\x00\xff",
+        headers=headers,
+        timestamp=(TIMESTAMP_LOG_APPEND_TIME, 1_000),
+    )
+    assert dead_letter(message, ERROR, part="a", stage="b") == envelope(raw(headers), ERROR, part="a", stage="b")
+
+
+@pytest.mark.parametrize(
+    ("headers", "attempt"),
+    [([], 0), ([(ATTEMPT_HEADER, b"2")], 2), ([(ATTEMPT_HEADER, b"-2")], 0), ([(ATTEMPT_HEADER, None)], 0)],
+)
+def test_the_attempt_is_what_the_redriven_record_says(headers: Headers, attempt: int) -> None:
+    assert envelope(raw(headers), ERROR, part="control", stage="window").attempt == attempt
+
+
+def test_an_error_that_says_too_much_still_makes_a_letter_that_can_be_read() -> None:
+    error = RecordError("invalid_field", "x" * 9_000, field="y" * 900)
+    letter = decode_as(encode(envelope(raw(), error, part="control", stage="window")), DeadLetter)
+    assert (len(letter.field), len(letter.detail)) == (256, 4_096)
