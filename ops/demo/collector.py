@@ -92,7 +92,7 @@ class Collector:
         names = [*self._decoders, *self._dead_letters]
         missing = [name for name in names if name not in topics]
         if missing:
-            raise BrokerError(f"topic {missing[0]} does not exist; `intertidal topics create` makes the topics")
+            raise BrokerError(f"topic {missing[0]} does not exist; run `intertidal topics create`")
         return [(name, partition) for name in names for partition in topics[name].partitions]
 
     def _end(self, place: tuple[str, int]) -> int:

@@ -17,8 +17,8 @@ from ops.simulator.fleet import FleetAgents, HostPlan
 from ops.simulator.gates import HostGates
 from ops.simulator.host_agent import GateStep, HostAgentSettings, Now
 from ops.simulator.scenario_model import Scenario
-from ops.simulator.stop_signal import stop_on_signals
 from ops.telemetry.logs import get_log
+from ops.telemetry.stop_signals import stop_event
 from schemas.gate_writer import DrainReport
 from schemas.records import CapacityEvent
 from schemas.topics import FLEET_CAPACITY, Namespace
@@ -148,7 +148,7 @@ def run(options: AgentOptions, *, stop: threading.Event | None = None) -> None:
     producer = open_producer("intertidal-agents", [topic])
     gates = HostGates(scenario.hosts, options.base_dir, lease_s=options.lease_s)
     try:
-        with stop_on_signals(stop) as stopped:
+        with stop_event(stop) as stopped:
             now = system_now()
             start_ms = now.wall_ms if options.start_ms is None else options.start_ms
             zero_ns = now.mono_ns + (start_ms - now.wall_ms) * 1_000_000 + round(scenario.warm_up_s * 1e9)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from schemas.kafka.admin import BrokerError, TopicAdmin
+from schemas.kafka.admin import TopicAdmin
 from schemas.kafka.config import Config, client_config, producer_config
 from schemas.kafka.producer import DurableProducer
 
@@ -14,11 +14,7 @@ def checked_config(client_id: str, topics: Sequence[str]) -> Config:
     """
     config = client_config(client_id)
     admin = TopicAdmin(config)
-    existing = admin.existing()
-    missing = [topic for topic in topics if topic not in existing]
-    if missing:
-        raise BrokerError(f"the broker has no topic {', '.join(missing)}; create them with `intertidal topics create`")
-    admin.wait_until_served({topic: existing[topic] for topic in topics})
+    admin.wait_until_served(admin.require(topics))
     return config
 
 

@@ -19,9 +19,9 @@ from ops.simulator.command import run_command, scenario_arguments
 from ops.simulator.outcome_worker import OutcomeReport, OutcomeWorker
 from ops.simulator.requests import DueRequest, RequestStream
 from ops.simulator.scenario_model import Scenario
-from ops.simulator.stop_signal import stop_on_signals
 from ops.simulator.world import World, WorldConfig
 from ops.telemetry.logs import get_log
+from ops.telemetry.stop_signals import stop_event
 from schemas.histogram import ExponentialHistogram
 from schemas.kafka.producer import DurableProducer
 from schemas.topics import RANKING_REQUESTS, Namespace
@@ -149,7 +149,7 @@ def run(options: CallerOptions, *, stop: threading.Event | None = None) -> Calle
     topic = options.namespace.topic(RANKING_REQUESTS)
     producer = open_producer("intertidal-callers", [topic])
     with ExitStack() as stack:
-        stopped = stack.enter_context(stop_on_signals(stop))
+        stopped = stack.enter_context(stop_event(stop))
         users = stack.enter_context(_Users(options, world)) if options.with_outcomes else None
         now_ms, now_s = time.time_ns() // 1_000_000, time.monotonic()
         start_ms = now_ms if options.start_ms is None else options.start_ms

@@ -1,1 +1,1 @@
-"""Metrics, health, logs and progress of every part. Imports nothing local, so every package may use it."""
+"""Metrics, health, logs, progress and stop signals of every part. Imports nothing local, so all may use it."""

@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from schemas.kafka.admin import BrokerError
 from schemas.kafka.config import consumer_config
+from schemas.kafka.metadata import num_partitions
 
 # A broker that has just created a topic, or elected a leader, says so with these for a moment.
 _PASSING = frozenset(
@@ -39,17 +40,6 @@ def watermarks(
                     raise BrokerError(f"{topic}[{partition}]: {error.args[0].str()}") from error
                 time.sleep(0.02)
     return found
-
-
-def num_partitions(consumer: Consumer, topic: str, *, timeout_s: float = 10.0) -> int:
-    """Number of partitions of a topic; raises BrokerError when the broker is away or has no such topic."""
-    try:
-        metadata = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
-    except KafkaException as error:
-        raise BrokerError(f"no answer from the broker: {error.args[0].str()}") from error
-    if metadata.error is not None or not metadata.partitions:
-        raise BrokerError(f"there is no topic {topic}; create it with `intertidal topics create`")
-    return len(metadata.partitions)
 
 
 def poll_batch(consumer: Consumer, timeout_s: float) -> list[Message]:

@@ -9,8 +9,6 @@ One pass of the loop:
 """
 
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from ops.telemetry.declared import METRICS
 from ops.telemetry.health import HealthServer
 from ops.telemetry.logs import get_log
 from ops.telemetry.metrics import Metrics
+from ops.telemetry.stop_signals import on_stop_signals
 from ranking.clock import BrokerClock
 from ranking.consumer.answers import Identity
 from ranking.consumer.costs import CostBook
@@ -40,6 +39,7 @@ from schemas.gate_reader import GateReader
 from schemas.kafka.admin import BrokerError
 from schemas.kafka.config import client_config, consumer_config, producer_config, quick_failover
 from schemas.kafka.dead_letters import dead_letter, message_headers
+from schemas.kafka.metadata import num_partitions
 from schemas.kafka.offsets import OffsetTracker
 from schemas.kafka.producer import DurableProducer
 from schemas.records import LatencyInterval, RankingAnswer, RankingWork
@@ -77,10 +77,8 @@ def run(options: RankerOptions) -> None:
     gate = GateReader(options.pool) if options.pool is not None else None
     try:
         worker = _Worker(options, scorer=scorer, costs=costs, gate=gate)
-        if threading.current_thread() is threading.main_thread():
-            for signal_number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(signal_number, lambda _number, _frame: worker.ask_to_stop())
-        worker.serve()
+        with on_stop_signals(worker.ask_to_stop):
+            worker.serve()
     finally:
         if gate is not None:
             gate.close()
@@ -124,13 +122,7 @@ class _RouteConsumer:
 
     def num_partitions(self, topic: str) -> int:
         """Partitions of a topic. Raises BrokerError where broker or topic is not there."""
-        try:
-            metadata = self._consumer.list_topics(topic, timeout=METADATA_TIMEOUT_S).topics[topic]
-        except KafkaException as error:
-            raise BrokerError(f"no broker answers: {error.args[0].str()}") from error
-        if metadata.error is not None or not metadata.partitions:
-            raise BrokerError(f"topic {topic} is not there; create topics with `intertidal topics create`")
-        return len(metadata.partitions)
+        return num_partitions(self._consumer, topic, timeout_s=METADATA_TIMEOUT_S)
 
     def subscribe(self) -> None:
         """Join the group."""

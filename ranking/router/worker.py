@@ -23,7 +23,6 @@ Shutdown on SIGTERM or SIGINT:
 7. Leave the group (a static member keeps its place for the session's time) and close.
 """
 
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -31,8 +30,9 @@ from dataclasses import dataclass, field, replace
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from ops.telemetry.logs import get_log
+from ops.telemetry.stop_signals import on_stop_signals
 from ranking.client.targets import TargetsView
-from ranking.client.topic_tail import MAX_BATCH, num_partitions, read_ranges, watermarks
+from ranking.client.topic_tail import MAX_BATCH, read_ranges, watermarks
 from ranking.clock import BrokerClock
 from ranking.router.core import RouterCore
 from ranking.router.events import Action, Commit, Intake, PublishInterval, PublishResult, RefuseRequest, SendWork
@@ -44,6 +44,7 @@ from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.kafka.config import client_config, consumer_config, producer_config, quick_failover
 from schemas.kafka.dead_letters import dead_letter, message_headers
+from schemas.kafka.metadata import num_partitions
 from schemas.kafka.offsets import OffsetTracker
 from schemas.kafka.producer import DurableProducer
 from schemas.records import ClockRecord, RankingAnswer, RankingRequest, RankingResult
@@ -86,9 +87,8 @@ class RouterOptions:
 def run(options: RouterOptions) -> None:
     """Route until SIGTERM or SIGINT. Raises ValueError, BrokerError or DeliveryError."""
     worker = RouterWorker(options)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: worker.stop())
-    worker.run()
+    with on_stop_signals(worker.stop):
+        worker.run()
 
 
 class RouterWorker:

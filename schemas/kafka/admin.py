@@ -1,7 +1,7 @@
 """Topics on a broker against the contract: create what is missing, name each difference."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
@@ -52,6 +52,15 @@ class TopicAdmin:
         except KafkaException as error:
             raise BrokerError(f"no answer from the broker at {self._bootstrap}: {error.args[0].str()}") from error
         return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def require(self, topics: Iterable[str]) -> dict[str, int]:
+        """Number of partitions of each topic; raises BrokerError naming those that do not exist."""
+        existing = self.existing()
+        wanted = sorted(topics)
+        missing = [name for name in wanted if name not in existing]
+        if missing:
+            raise BrokerError(f"the broker has no topic {', '.join(missing)}; run `intertidal topics create`")
+        return {name: existing[name] for name in wanted}
 
     def create(self, namespace: Namespace, *, replication_factor: int = -1) -> list[str]:
         """Create the planned topics that do not exist and return their names once they are served.

@@ -6,6 +6,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from schemas.kafka.admin import BrokerError
+from schemas.kafka.metadata import num_partitions
 
 
 def read_to_end(config: dict[str, Any], topic: str, *, timeout_s: float = 15.0) -> Iterator[Message]:
@@ -18,7 +19,7 @@ def read_to_end(config: dict[str, Any], topic: str, *, timeout_s: float = 15.0) 
         {**config, "group.id": "intertidal.snapshot", "enable.auto.commit": False, "enable.partition.eof": False}
     )
     try:
-        for partition in _partitions(consumer, topic, timeout_s):
+        for partition in range(num_partitions(consumer, topic, timeout_s=timeout_s)):
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
             if low < high:
                 consumer.assign([TopicPartition(topic, partition, low)])
@@ -41,13 +42,6 @@ def latest_by_key(config: dict[str, Any], topic: str, *, timeout_s: float = 15.0
         else:
             latest.pop(key, None)
     return latest
-
-
-def _partitions(consumer: Consumer, topic: str, timeout_s: float) -> list[int]:
-    metadata = consumer.list_topics(topic, timeout=timeout_s).topics[topic]
-    if metadata.error is not None:
-        raise BrokerError(f"{topic}: {metadata.error.str()}; `intertidal topics create` makes the topics")
-    return sorted(metadata.partitions)
 
 
 def _read_until(consumer: Consumer, high: int, *, topic: str, partition: int, timeout_s: float) -> Iterator[Message]:

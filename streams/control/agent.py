@@ -426,18 +426,22 @@ def _data_dir(options: ControlOptions) -> Path:
 
 
 def _checked_topics(admin: TopicAdmin, namespace: Namespace) -> dict[str, int]:
-    """Partitions of each topic that the agent touches; raises ValueError when one is missing or of another shape."""
-    existing = admin.existing()
+    """Partitions of each topic that the agent touches.
+
+    Raises BrokerError when one is missing, ValueError when one has another number of partitions than the contract
+    says: the table's and the windows' must be the same.
+    """
     names = {namespace.topic(topic) for topic in (CONTROL_WINDOWS, *OUTPUT_TOPICS)}
     names |= {namespace.dead_letters(CONTROL_WINDOWS), namespace.control_changelog}
+    num_partitions = admin.require(names)
     for planned in planned_topics(namespace):
-        if planned.name in names and existing.get(planned.name) != planned.num_partitions:
-            actual = existing.get(planned.name, 0)
+        actual = num_partitions.get(planned.name, planned.num_partitions)
+        if actual != planned.num_partitions:
             raise ValueError(
                 f"topic {planned.name} has {actual} partitions, should have {planned.num_partitions};"
-                " run `intertidal topics create`, then `intertidal topics check`"
+                " `intertidal topics check` names each difference"
             )
-    return {name: existing[name] for name in names}
+    return num_partitions
 
 
 async def _acknowledged(*sends: Any) -> None:

@@ -18,19 +18,16 @@ Shutdown, on SIGTERM or SIGINT:
 A delivery that fails within the client's own time limit (30 s) ends the worker without a commit: DeliveryError.
 """
 
-import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import groupby
-from types import FrameType
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from ops.telemetry.health import HealthServer
 from ops.telemetry.logs import get_log
+from ops.telemetry.stop_signals import stop_event
 from schemas.kafka.admin import BrokerError, TopicAdmin
 from schemas.kafka.config import client_config, consumer_config, producer_config
 from schemas.kafka.producer import DurableProducer
@@ -66,7 +63,7 @@ def run(options: IngestOptions) -> None:
     """
     config = client_config(f"ingest-{options.worker_id}")
     num_partitions = _topics(config, options.namespace)
-    with _stop_on_signals() as stop:
+    with stop_event() as stop:
         _Worker(options, config, num_partitions).run(stop)
 
 
@@ -211,14 +208,12 @@ def _topics(config: dict[str, Any], namespace: Namespace) -> dict[str, int]:
     admin = TopicAdmin(config)
     needed = {namespace.topic(topic) for topic in (*(kind.topic for kind in KINDS), CONTROL_CELLS, CONTROL_WINDOWS)}
     needed |= {namespace.dead_letters(kind.topic) for kind in KINDS}
-    existing = admin.existing()
-    for name in sorted(needed - existing.keys()):
-        raise BrokerError(f"topic {name} is missing; `intertidal topics create` makes the topics")
+    num_partitions = admin.require(needed)
     for difference in admin.differences(namespace):
         # Event time rests on the broker's append time; other differences are an operator's choice.
         if difference.topic in needed and difference.setting == "message.timestamp.type":
             raise BrokerError(str(difference))
-    return {name: existing[name] for name in needed}
+    return num_partitions
 
 
 def _membership(options: IngestOptions) -> dict[str, Any]:
@@ -234,19 +229,3 @@ def _place(message: Message) -> Place:
 
 def _raw(message: Message) -> RawRecord:
     return RawRecord(message.offset() or 0, message.timestamp()[1], message.key(), message.value())
-
-
-@contextmanager
-def _stop_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; what handled them before does so again afterwards."""
-    stop = threading.Event()
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

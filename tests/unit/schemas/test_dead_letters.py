@@ -44,7 +44,7 @@ def test_a_message_gives_the_letter_of_its_record() -> None:
         offset=17,
         key=b"us-east",
         value=b"\x00\xff",
-        headers=headers,
+        headers=[*headers],
         timestamp=(TIMESTAMP_LOG_APPEND_TIME, 1_000),
     )
     assert dead_letter(message, ERROR, part="a", stage="b") == envelope(raw(headers), ERROR, part="a", stage="b")

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from rocksdict import Options, Rdict
 
+from schemas.dead_letters import RawRecord
 from schemas.errors import RecordError
 from schemas.framing import encode
 from schemas.partition import partition_for
