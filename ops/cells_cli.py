@@ -15,7 +15,7 @@ from schemas.framing import decode_as
 from schemas.kafka.admin import BrokerError
 from schemas.kafka.config import Config, producer_config
 from schemas.kafka.producer import DeliveryError, DurableProducer
-from schemas.kafka.snapshot import latest_by_key
+from schemas.kafka.ranges import latest_by_key
 from schemas.records import CellDeclaration, CellLimits
 from schemas.topics import CONTROL_CELLS
 

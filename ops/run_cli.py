@@ -214,4 +214,4 @@ def _part(name: str) -> Iterator[None]:
         raise UserError(f"{name}: {error}") from error
     except OSError as error:
         # A health port in use, a folder that cannot be written.
-        raise UserError(f"{name}: {error.strerror}: {error.filename or 'health port or folder'}") from error
+        raise UserError(f"{name}: {error}") from error

@@ -33,11 +33,14 @@ class HealthServer:
         """Binds at once; port 0 takes a free one.
 
         Raises:
-            OSError: the port is in use.
+            OSError: the port is in use; `filename` says which.
         """
         self._metrics = metrics
         self._checks = {"/healthz": dict(live or {}), "/readyz": dict(ready or {})}
-        self._server = ThreadingHTTPServer((host, port), self._handler())
+        try:
+            self._server = ThreadingHTTPServer((host, port), self._handler())
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"health at {host}:{port}") from error
         self._server.daemon_threads = True
         # The interval bounds how long `close` waits.
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="health", daemon=True)

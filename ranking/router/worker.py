@@ -32,7 +32,6 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from ops.telemetry.logs import get_log
 from ops.telemetry.stop_signals import on_stop_signals
 from ranking.client.targets import TargetsView
-from ranking.client.topic_tail import MAX_BATCH, read_ranges, watermarks
 from ranking.clock import BrokerClock
 from ranking.router.core import RouterCore
 from ranking.router.events import Action, Commit, Intake, PublishInterval, PublishResult, RefuseRequest, SendWork
@@ -47,6 +46,7 @@ from schemas.kafka.dead_letters import dead_letter, message_headers
 from schemas.kafka.metadata import num_partitions
 from schemas.kafka.offsets import OffsetTracker
 from schemas.kafka.producer import DurableProducer
+from schemas.kafka.ranges import MAX_BATCH, read_ranges, watermarks
 from schemas.records import ClockRecord, RankingAnswer, RankingRequest, RankingResult
 from schemas.records.fields import Route
 from schemas.settings import TimeSettings

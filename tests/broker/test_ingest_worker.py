@@ -21,7 +21,7 @@ from schemas.framing import decode_as, encode
 from schemas.kafka.admin import TopicAdmin
 from schemas.kafka.config import consumer_config, producer_config
 from schemas.kafka.producer import DurableProducer
-from schemas.kafka.snapshot import read_to_end
+from schemas.kafka.ranges import read_to_end
 from schemas.partition import partition_for
 from schemas.records import CellDeclaration, CellRevision, ClockRecord, ControlWindow, DeadLetter
 from schemas.settings import TimeSettings

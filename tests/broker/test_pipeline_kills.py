@@ -23,7 +23,7 @@ from ops.demo.report import LEVERS, account
 from ops.simulator.scenario import Scenario, load_scenario
 from schemas.framing import decode_as, encode
 from schemas.kafka.config import Config
-from schemas.kafka.snapshot import latest_by_key, read_to_end
+from schemas.kafka.ranges import latest_by_key, read_to_end
 from schemas.records import CandidateTarget, ControlWindow
 from schemas.topics import CONTROL_CELLS, CONTROL_TARGETS, CONTROL_WINDOWS, Namespace
 from streams.control.processor import apply
