@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from schemas.framing import Decoder, decode_as, encode
 from schemas.kafka.admin import TopicAdmin
 from schemas.kafka.config import Config, producer_config
 from schemas.kafka.dead_letters import message_headers
 from schemas.kafka.producer import DurableProducer
+from schemas.kafka.ranges import read_to_end
 from schemas.partition import partition_for
 from schemas.records import CandidateTarget, ControllerSnapshot, ControlWindow, DeadLetter, PoolSnapshot
 from schemas.topics import (
@@ -102,24 +103,8 @@ class Pipeline:
         self._producer._producer.flush(10)
 
     def read(self, name: str) -> list[Message]:
-        """Every record of a topic, partition by partition."""
-        consumer = Consumer({**self._config, "group.id": "unused", "enable.auto.commit": False})
-        try:
-            partitions = consumer.list_topics(name, timeout=10).topics[name].partitions
-            messages = []
-            for partition in partitions:
-                _, end = _watermarks(consumer, TopicPartition(name, partition))
-                if not end:
-                    continue
-                consumer.assign([TopicPartition(name, partition, 0)])
-                while consumer.position([TopicPartition(name, partition)])[0].offset < end:
-                    message = consumer.poll(10.0)
-                    assert message is not None, f"{name}[{partition}] cannot be read to its end"
-                    assert message.error() is None
-                    messages.append(message)
-            return messages
-        finally:
-            consumer.close()
+        """Every record of a topic."""
+        return list(read_to_end(self._config, name))
 
     def records(self, topic: Topic) -> list[Any]:
         decoder = Decoder(topic.record_types)
@@ -162,18 +147,6 @@ def wait_for(what: Callable[[], bool], *, timeout_s: float = START_TIMEOUT_S) ->
     while not what():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.1)
-
-
-def _watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
-    """Begin and end of a partition, whose leader may have been chosen this very moment."""
-    deadline = time.monotonic() + 20.0
-    while True:
-        try:
-            return consumer.get_watermark_offsets(place, timeout=10)
-        except KafkaException:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
 
 
 def first_index(num_windows: int) -> int:
