@@ -15,7 +15,7 @@ from ops.broker.locate import find_broker
 from ops.demo.collector import Collector
 from ops.demo.ledger import Ledger
 from ops.demo.parts import Layout
-from ops.demo.pipeline import Pipeline, Traffic, new_run_dir, now_ms
+from ops.demo.pipeline import Pipeline, Traffic, now_ms
 from ops.demo.report import Run, broken_invariants, build_report, first_reclaim
 from ops.demo.summary import summary_lines
 from ops.demo.supervisor import PartFailed
@@ -23,7 +23,7 @@ from ops.demo.view import Glance, glance, live_view
 from ops.errors import UserError
 from ops.simulator.scenario import Scenario, ScenarioError, load_scenario
 from ops.telemetry.progress import progress
-from schemas.kafka.admin import BrokerError
+from schemas.kafka.admin import BrokerError, TopicAdmin
 from schemas.kafka.config import BOOTSTRAP_ENV, client_config
 from schemas.kafka.producer import DeliveryError
 from schemas.topics import Namespace
@@ -39,7 +39,7 @@ _SETTLE_S: Final = 3.0
 @click.option(
     "--report", "report_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here, in JSON."
 )
-@click.option("--keep", is_flag=True, help="Keep the run's folder with the logs of all parts.")
+@click.option("--keep", is_flag=True, help="Keep the run's topics, and its folder with the logs of all parts.")
 def demo(seconds: float | None, scenario_name: str, report_path: Path | None, keep: bool) -> int:
     """Run the whole pipeline on a local Kafka; watch idle capacity become extra ranking and be given back.
 
@@ -55,11 +55,11 @@ def demo(seconds: float | None, scenario_name: str, report_path: Path | None, ke
     except ScenarioError as error:
         raise UserError(str(error)) from error
     _check_writable(report_path)
-    run_dir = new_run_dir(Path(tempfile.gettempdir()) / f"intertidal-demo-{os.getuid()}")
+    run_dir = Path(tempfile.mkdtemp(prefix="intertidal-demo-"))
     layout = Layout(run_dir=run_dir, scenario=scenario_name, duration_s=scenario.duration_s)
     failed = True
     try:
-        report = _run(scenario, layout)
+        report = _run(scenario, layout, keep=keep)
         failed = bool(broken_invariants(report))
     except (PartFailed, BrokerError, DeliveryError) as error:
         raise UserError(str(error)) from error
@@ -75,7 +75,7 @@ def demo(seconds: float | None, scenario_name: str, report_path: Path | None, ke
     return 1 if failed else 0
 
 
-def _run(scenario: Scenario, layout: Layout) -> dict[str, Any]:
+def _run(scenario: Scenario, layout: Layout, *, keep: bool) -> dict[str, Any]:
     """1. Broker, 2. topics and cells, 3. parts until ready, 4. traffic to its end, 5. settling, 6. stop, 7. report."""
     with ExitStack() as stack:
         with progress("starting a local Kafka"):
@@ -97,6 +97,9 @@ def _run(scenario: Scenario, layout: Layout) -> dict[str, Any]:
         pipeline.stop()  # 6
         collector.drain()
         collector.close()
+        if not keep:
+            # The broker may be one that stays.
+            TopicAdmin(config).delete(namespace)
         return build_report(ledger, _as_run(pipeline, traffic))  # 7
 
 

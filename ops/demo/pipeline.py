@@ -8,7 +8,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Self
 
 from ops.cells import declare
@@ -139,13 +138,6 @@ class Pipeline:
 def now_ms() -> int:
     """This machine's time, milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
-
-
-def new_run_dir(parent: Path) -> Path:
-    """A folder of its own for one run."""
-    path = parent / f"run-{now_ms()}-{os.getpid()}"
-    path.mkdir(parents=True)
-    return path
 
 
 def _reasons(body: bytes) -> dict[str, str]:

@@ -87,6 +87,19 @@ class TopicAdmin:
         self.wait_until_served({planned.name: planned.num_partitions for planned in missing})
         return created
 
+    def delete(self, namespace: Namespace) -> None:
+        """Delete every topic of a namespace; refuses the live one. Raises ValueError or BrokerError."""
+        if not namespace.prefix:
+            raise ValueError("only the topics of a namespace with a prefix are deleted")
+        names = [name for name in self.existing() if name.startswith(namespace.prefix)]
+        if not names:
+            return
+        for name, future in self._client.delete_topics(names, request_timeout=self._timeout_s).items():
+            try:
+                future.result(self._timeout_s)
+            except KafkaException as error:
+                raise BrokerError(f"cannot delete {name}: {error.args[0].str()}") from error
+
     def wait_until_served(self, num_partitions: Mapping[str, int]) -> None:
         """Return once the broker answers as the leader of every partition of the topics; raises BrokerError.
 

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from schemas.kafka.admin import TopicAdmin
 from schemas.kafka.config import BOOTSTRAP_ENV, NAMESPACE_ENV
 from schemas.topics import Namespace, planned_topics
 
@@ -125,3 +126,17 @@ def test_a_health_port_in_use_is_named(verb: Verb, taken_port: int) -> None:
         line = refused(verb("run", part, "--id", "x", "--health-port", str(taken_port)))
         assert "in use" in line
         assert str(taken_port) in line
+
+
+def test_topics_of_a_namespace_are_deleted_and_those_of_others_are_not(
+    verb: Verb, kafka: str, topic_prefix: str
+) -> None:
+    assert verb("topics", "create").returncode == 0
+    admin = TopicAdmin({"bootstrap.servers": kafka})
+    admin.create(Namespace(f"x{topic_prefix}"))
+    admin.delete(Namespace(topic_prefix))
+    left = set(admin.existing())
+    assert not [name for name in left if name.startswith(topic_prefix)]
+    assert {planned.name for planned in planned_topics(Namespace(f"x{topic_prefix}"))} <= left
+    with pytest.raises(ValueError, match="namespace with a prefix"):
+        admin.delete(Namespace())
