@@ -120,7 +120,7 @@ class Pipeline:
             with urllib.request.urlopen(url, timeout=2.0):
                 return {}
         except urllib.error.HTTPError as error:
-            return _reasons(error.read())
+            return _reasons(error)
         except OSError:
             return {"health": "does not answer yet"}
 
@@ -140,11 +140,12 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _reasons(body: bytes) -> dict[str, str]:
+def _reasons(answer: urllib.error.HTTPError) -> dict[str, str]:
     try:
-        return {str(check): str(why) for check, why in json.loads(body)["reasons"].items()}
-    except (ValueError, KeyError, AttributeError):
-        return {"health": body.decode("utf-8", "replace")[:200]}
+        return {str(check): str(why) for check, why in json.loads(answer.read())["reasons"].items()}
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        # A part that is busy starting may take longer over its answer than is waited for.
+        return {"health": f"does not answer in full ({error})"}
 
 
 def _free_ports() -> Iterator[int]:

@@ -1,6 +1,7 @@
 """When requests arrive: an open loop, in which no arrival waits for an answer to an earlier one."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -23,6 +24,16 @@ def arrival_times(arrivals: Arrivals, rng: np.random.Generator, *, duration_s: f
         yield from _modulated(iter([(arrivals.rate_per_s, duration_s)]), _unit_gaps(rng), duration_s)
     else:
         yield from _modulated(_phases(arrivals, rng), _unit_gaps(rng), duration_s)
+
+
+def ramped(times_s: Iterable[float], *, ramp_s: float) -> Iterator[float]:
+    """Arrivals whose rate rises linearly from nothing over the first ``ramp_s`` seconds, and is theirs from then on.
+
+    By rescaling time: an arrival at u comes at t with the integral of min(1, s / ramp) from 0 to t equal to u, that is
+    t = sqrt(2 ramp u) up to the ramp's end and t = u + ramp / 2 after it.
+    """
+    for at_s in times_s:
+        yield math.sqrt(2.0 * ramp_s * at_s) if at_s < ramp_s / 2.0 else at_s + ramp_s / 2.0
 
 
 def burst_rates(arrivals: Arrivals) -> tuple[float, float]:

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ops.simulator.arrivals import arrival_times
+from ops.simulator.arrivals import arrival_times, ramped
 from ops.simulator.scenario_model import Scenario
 from ops.simulator.world import DrawnRequest, World
 from schemas.records import RankingRequest
 
 # Separates the draws of callers from those of reclaims and outcomes, which start from the same seed.
+# Traffic comes up over this much of the warm-up: a fleet is not hit by its full load in its first second.
+_RAMP_SHARE = 0.75
 _ARRIVAL_STREAM = 2
 _REQUEST_STREAM = 3
 
@@ -52,7 +54,9 @@ class RequestStream:
     def _arrivals(self) -> Iterator[float]:
         scenario = self._scenario
         rng = np.random.default_rng([scenario.seed, _ARRIVAL_STREAM])
-        return arrival_times(scenario.arrivals, rng, duration_s=scenario.traffic_s)
+        ramp_s = _RAMP_SHARE * scenario.warm_up_s
+        times_s = arrival_times(scenario.arrivals, rng, duration_s=scenario.traffic_s - ramp_s / 2.0)
+        return ramped(times_s, ramp_s=ramp_s)
 
     def _request(self, index: int, at_s: float) -> RankingRequest:
         scenario = self._scenario

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ops.simulator.arrivals import arrival_times, burst_rates
+from ops.simulator.arrivals import arrival_times, burst_rates, ramped
 from ops.simulator.scenario_model import ArrivalProcess, Arrivals
 
 ARRIVALS = Arrivals(process="poisson", rate_per_s=50.0, burst_factor=5.0, mean_burst_s=2.0, mean_quiet_s=6.0)
@@ -61,3 +61,17 @@ def test_the_mean_rate_holds_where_phases_are_shorter_than_gaps() -> None:
     hasty = replace(ARRIVALS, process="bursty", rate_per_s=5.0, mean_burst_s=0.05, mean_quiet_s=0.05)
     num_arrivals = len(list(arrival_times(hasty, np.random.default_rng(1), duration_s=2_000.0)))
     assert num_arrivals / 2_000.0 == pytest.approx(5.0, rel=0.06)
+
+
+def test_a_ramp_raises_the_rate_linearly_and_then_leaves_it() -> None:
+    constant = [index / 100.0 for index in range(2_000)]
+    times = list(ramped(constant, ramp_s=10.0))
+    assert times == sorted(times)
+    # The integral of s / 10 is s^2 / 20: 500 arrivals in the ramp, a quarter of them in its first half.
+    assert sum(at_s < 5.0 for at_s in times) == pytest.approx(125, abs=1)
+    assert sum(at_s < 10.0 for at_s in times) == pytest.approx(500, abs=1)
+    assert times[500:] == [at_s + 5.0 for at_s in constant[500:]]
+
+
+def test_no_ramp_changes_nothing() -> None:
+    assert list(ramped([0.0, 0.5, 2.0], ramp_s=0.0)) == [0.0, 0.5, 2.0]
