@@ -1,7 +1,7 @@
 """What a scenario is: which cells, hosts and callers there are, and what happens to them.
 
-Times on the timeline count from the end of the warm-up, in seconds; traffic starts ``warm_up_s`` earlier and comes up over
-most of it.
+Times on the timeline count from the end of the warm-up, in seconds. Traffic starts ``warm_up_s`` earlier and comes up
+over most of it.
 """
 
 from dataclasses import dataclass, replace
