@@ -80,7 +80,8 @@ class LocalBroker:
     def start(self, *, timeout_s: float = START_TIMEOUT_S) -> Self:
         """Returns itself once the broker can be used; adopts one that already runs on the folder.
 
-        1. A live broker of this folder is adopted. A pid left by a crash, or now another's, is forgotten.
+        1. A live broker of this folder is adopted, unless it is just ending. A pid left by a crash, or now
+           another's, is forgotten.
         2. The jars are fetched when this is the first use.
         3. Ports: as given, as remembered, or free ones.
         4. A new folder is formatted.
@@ -96,11 +97,8 @@ class LocalBroker:
             if state is not None and self._is_alive(state):
                 if self._wanted_port not in (None, state.port):
                     raise BrokerError(f"a broker already runs on {self.data_dir}, on port {state.port}")
-                adopted = state
-                jvm.wait_until_usable(
-                    self._settings(adopted), is_alive=lambda: self._is_alive(adopted), timeout_s=timeout_s
-                )
-                return self
+                if self._adopt(state, timeout_s=timeout_s):
+                    return self
             # 2.
             installation = ensure_installation()
             # 3.
@@ -140,6 +138,16 @@ class LocalBroker:
         self.stop()
         if self._is_temporary:
             shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def _adopt(self, state: _State, *, timeout_s: float) -> bool:
+        """Returns whether the process that runs can be used; False when it ends instead: it was a leftover."""
+        try:
+            jvm.wait_until_usable(self._settings(state), is_alive=lambda: self._is_alive(state), timeout_s=timeout_s)
+        except BrokerError:
+            if self._is_alive(state):
+                raise
+            return False
+        return True
 
     def _end(self, *, timeout_s: float) -> bool:
         """Ends the running broker, with SIGKILL at once when there is no time; remembers its ports alone."""

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +99,23 @@ def test_a_pid_that_now_belongs_to_another_is_left_alone(broker: LocalBroker) ->
         assert broker.stop()
         assert bystander.poll() is None
         bystander.kill()
+
+
+def test_a_broker_that_is_just_ending_is_not_adopted(broker: LocalBroker) -> None:
+    broker.start()
+    broker.stop()
+    state = json.loads((broker.data_dir / "broker.json").read_text())
+    # By its command line it is the broker; it never listens, and goes after a moment.
+    argv = [sys.executable, "-c", "import time; time.sleep(1.0)", str(broker.data_dir / "server.properties")]
+    with subprocess.Popen(argv) as ending:
+        (broker.data_dir / "broker.json").write_text(json.dumps({**state, "pid": ending.pid}))
+        assert broker.pid == ending.pid
+        later = LocalBroker(broker.data_dir)
+        reaper = threading.Thread(target=ending.wait)
+        reaper.start()
+        later.start()
+        reaper.join()
+        assert later.pid not in (None, ending.pid)
 
 
 def test_two_at_once_are_apart_and_listen_on_loopback_alone(broker: LocalBroker) -> None:
