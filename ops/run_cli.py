@@ -9,12 +9,14 @@ from typing import Any, cast, get_args
 
 import click
 
+from ops.broker.locate import require_broker
 from ops.connection import namespace, time_settings
 from ops.errors import UserError
 from ops.parent_death import obey_supervisor
 from ops.telemetry.logs import set_up_logging
 from schemas.gate import GateError
 from schemas.kafka.admin import BrokerError
+from schemas.kafka.config import BOOTSTRAP_ENV
 from schemas.kafka.producer import DeliveryError
 from schemas.records.fields import Route
 
@@ -38,13 +40,15 @@ def _identity(part: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 @click.group()
 def run() -> None:
-    """Run one long-running part. The broker is the one at KAFKA_BOOTSTRAP.
+    """Run one long-running part. The broker is the one at KAFKA_BOOTSTRAP, or else the local one that runs.
 
     \b
     Example:
       KAFKA_BOOTSTRAP=127.0.0.1:9092 intertidal run router --id router-1
     """
     obey_supervisor()
+    if not os.environ.get(BOOTSTRAP_ENV):
+        os.environ[BOOTSTRAP_ENV] = require_broker().bootstrap
 
 
 @run.command()

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from schemas.avro import decode_body, encode_body, schema_fingerprint
 from schemas.errors import RecordError
+from schemas.records.dead_letter import DeadLetter
 
 R = TypeVar("R", bound=Struct)
 
@@ -19,6 +20,8 @@ CONFLUENT_MAGIC = 0
 SINGLE_OBJECT_HEADER_BYTES = 10
 CONFLUENT_HEADER_BYTES = 5
 MAX_RECORD_BYTES = 1 << 20
+# An envelope holds a whole record and its headers beside its own fields.
+DEAD_LETTER_MAX_BYTES = 4 << 20
 
 # Resolves a registry's schema id to (record name, writer schema); None where no registry is configured.
 SchemaById = Callable[[int], tuple[str, Any]]
@@ -32,20 +35,28 @@ def encode(record: Struct) -> bytes:
 class Decoder:
     """Reads the record types of one topic from framed bytes.
 
-    ``schema_by_id`` resolves Confluent framing; without it such records are refused as ``unknown_schema``.
+    ``schema_by_id`` resolves Confluent framing; without it such records are refused as ``unknown_schema``. Larger
+    values than ``max_bytes`` are not looked into.
     """
 
-    def __init__(self, record_types: Sequence[type[Struct]], *, schema_by_id: SchemaById | None = None) -> None:
+    def __init__(
+        self,
+        record_types: Sequence[type[Struct]],
+        *,
+        schema_by_id: SchemaById | None = None,
+        max_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
         self._by_fingerprint = {schema_fingerprint(record_type): record_type for record_type in record_types}
         self._by_name = {record_type.__name__: record_type for record_type in record_types}
         self._schema_by_id = schema_by_id
+        self._max_bytes = max_bytes
 
     def decode(self, value: bytes | None) -> Struct:
         """Record in ``value``; raises RecordError with the reason, field and position (counted from the frame)."""
         if not value:
             raise RecordError("empty", "no value")
-        if len(value) > MAX_RECORD_BYTES:
-            raise RecordError("too_large", f"{len(value)} bytes, at most {MAX_RECORD_BYTES} are read")
+        if len(value) > self._max_bytes:
+            raise RecordError("too_large", f"{len(value)} bytes, at most {self._max_bytes} are read")
         if value[:2] == SINGLE_OBJECT_MARKER:
             return self._decode_single_object(value)
         if value[0] == CONFLUENT_MAGIC:
@@ -78,7 +89,8 @@ class Decoder:
 
 def decode_as(value: bytes | None, record_type: type[R]) -> R:
     """Record of one known type from single-object bytes; raises RecordError."""
-    record = Decoder([record_type]).decode(value)
+    max_bytes = DEAD_LETTER_MAX_BYTES if issubclass(record_type, DeadLetter) else MAX_RECORD_BYTES
+    record = Decoder([record_type], max_bytes=max_bytes).decode(value)
     assert isinstance(record, record_type)
     return record
 

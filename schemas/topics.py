@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from schemas.framing import DEAD_LETTER_MAX_BYTES
 from schemas.records import (
     CandidateTarget,
     CapacityEvent,
@@ -278,6 +279,4 @@ def planned_topics(namespace: Namespace) -> Iterator[PlannedTopic]:
     )
 
 
-# An envelope holds a whole record and its headers beside its own fields.
-DEAD_LETTER_MAX_BYTES = 4 << 20
 DEAD_LETTER_TYPES: tuple[type[Struct], ...] = (DeadLetter,)

@@ -53,7 +53,7 @@ def demo(seconds: float | None, scenario_name: str, report_path: Path | None, ke
         scenario = load_scenario(scenario_name)
         scenario = scenario if seconds is None else scenario.stretched(seconds)
     except ScenarioError as error:
-        raise UserError(str(error)) from error
+        raise click.UsageError(str(error)) from error
     _check_writable(report_path)
     run_dir = Path(tempfile.mkdtemp(prefix="intertidal-demo-"))
     layout = Layout(run_dir=run_dir, scenario=scenario_name, duration_s=scenario.duration_s)
@@ -142,10 +142,18 @@ def _as_run(pipeline: Pipeline, traffic: Traffic) -> Run:
         window_ms=scenario.time.window_ms,
         host_ttl_ms=scenario.time.host_ttl_ms,
         restarts=dict(pipeline.supervisor.restarts),
+        callers=_said_by_callers(pipeline.supervisor.log_path("callers")),
     )
+
+
+def _said_by_callers(log: Path) -> dict[str, Any]:
+    # Their report is the line of JSON among the lines of their log.
+    lines = [line for line in log.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
+    said = json.loads(lines[-1]) if lines else {}
+    return {name: said[name] for name in ("num_sent", "send_lag_ms", "ack_lag_ms", "is_on_time") if name in said}
 
 
 def _check_writable(path: Path | None) -> None:
     # Before a minute is spent on a report that cannot be written.
     if path is not None and not os.access(path if path.exists() else path.resolve().parent, os.W_OK):
-        raise UserError(f"--report: cannot write {path}")
+        raise click.UsageError(f"--report: cannot write {path}")

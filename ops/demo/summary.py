@@ -14,7 +14,10 @@ def summary_lines(report: dict[str, Any]) -> Iterator[str]:
     )
     lost = f"{requests['missing']} missing, {requests['duplicates']} duplicates"
     yield f"requests   {requests['accepted']} accepted, {lost}"
-    yield f"base       {requests['base_late']} late, {requests['base_missing']} missing"
+    yield (
+        f"base       {requests['base_late']} late, {requests['base_missing']} missing; "
+        f"{requests['base_late_in_warm_up']} late in the warm-up"
+    )
     for phase, seen in report["latency_ms"].items():
         if seen["n"]:
             yield f"{phase:<10} p50 {seen['p50']:g} ms, p99 {seen['p99']:g} ms, {seen['n']} requests"
@@ -26,8 +29,8 @@ def summary_lines(report: dict[str, Any]) -> Iterator[str]:
     reclaims = report["reclaims"]
     if reclaims["count"]:
         yield (
-            f"reclaims   {reclaims['count']}, last optional chunk over after {_ms(reclaims['reaction_ms'])}, "
-            f"drained after {_ms(reclaims['drained_ms'])}"
+            f"reclaims   {reclaims['count']}, from the flip to the last optional chunk's end "
+            f"{_ms(reclaims['reaction_ms'])}, to drained {_ms(reclaims['drained_ms'])}"
         )
     if report["reclaimed_share"] is not None:
         yield f"used       {report['reclaimed_share']:.1%} of the idle capacity that was offered"
@@ -35,9 +38,16 @@ def summary_lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"restarted  {name} {times} times"
     for topic, letters in report["dead_letters"].items():
         yield f"dead       {letters} letters of {topic}"
+    if report["callers"].get("is_on_time") is False:
+        lag_ms = report["callers"]["send_lag_ms"]["p99"]
+        yield f"callers    sent late (p99 {lag_ms:.0f} ms): this machine has other work, or is too slow for the rate"
     for row in report["invariants"]:
         yield f"{'held  ' if row['held'] else 'BROKEN'}     {row['name']}: {row['seen']}"
 
 
 def _ms(spread: dict[str, float | None]) -> str:
-    return "-" if spread["max"] is None else f"{spread['p50']:g} ms (at most {spread['max']:g})"
+    if spread["max"] is None:
+        return "-"
+    return (
+        "0 ms, none was running" if spread["max"] == 0 else f"p50 {spread['p50']:g} ms, max {spread['max']:g} ms"
+    )

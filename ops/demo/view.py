@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ops.demo.ledger import Ledger
+from ops.demo.report import is_late
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,7 +55,7 @@ class Glance:
         shed = " ".join(f"{reason}={units}" for reason, units in self.shed.items()) or "0"
         return (
             f"{self.elapsed_s:6.1f} s  {self.phase:<8} {self.requests_per_s:5.1f} req/s  p50/p99 {latency}  {cells}  "
-            f"extras admitted {self.admitted} shed {shed}  base late {self.late}  reclaims {self.num_reclaims}"
+            f"extras admitted {self.admitted} shed {shed}  late {self.late}  reclaims {self.num_reclaims}"
         )
 
 
@@ -83,7 +84,7 @@ def glance(ledger: Ledger, *, now_ms: int, start_ms: int, phase: str, restarts: 
         admitted=units["admitted"],
         shed=dict(sorted(shed.items())),
         pending=units["pending"],
-        late=sum(seen.record.late for seen in recent),
+        late=sum(is_late(ledger, seen) for seen in recent if seen.record.request_id in ledger.requests),
         cells=tuple(_cells(ledger)),
         num_reclaims=sum(change.kind == "reclaim" for changes in ledger.offers.values() for change in changes),
         restarts=restarts,
@@ -114,7 +115,7 @@ def _table(seen: Glance) -> "Table":
         )
     table.add_row("extras admitted", f"{seen.admitted} candidates in the last 2 s")
     table.add_row("extras shed", ", ".join(f"{units} {reason}" for reason, units in seen.shed.items()) or "none")
-    table.add_row("base answers late", str(seen.late))
+    table.add_row("late", f"{seen.late} base answers in the last 2 s")
     table.add_row("reclaims", str(seen.num_reclaims))
     if seen.restarts:
         table.add_row("restarted", ", ".join(f"{name} {times} times" for name, times in seen.restarts.items()))

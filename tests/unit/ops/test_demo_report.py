@@ -30,6 +30,7 @@ RUN = Run(
     window_ms=1_000,
     host_ttl_ms=60_000,
     restarts={},
+    callers={},
 )
 EMPTY = HistogramFields(scale=0, offset=0, counts=b"", zero_count=0, count=0, sum_micro=0)
 
@@ -159,6 +160,7 @@ def test_a_run_as_it_should_be_breaks_nothing() -> None:
         "missing": 0,
         "duplicates": 0,
         "base_late": 0,
+        "base_late_in_warm_up": 0,
         "base_missing": 0,
         "errors": 0,
     }
@@ -176,12 +178,14 @@ def test_a_missing_result_a_duplicate_and_a_late_base_answer_are_told() -> None:
     ledger.add(request("lost"), append_ms=2_000)
     ledger.add(result("a"), append_ms=2_600)
     served(ledger, "late", at_ms=2_000, took_ms=501)
+    served(ledger, "warming", at_ms=999, took_ms=501)
     ledger.add(request("degraded"), append_ms=2_000)
     ledger.add(replace(result("degraded"), degraded=True), append_ms=2_100)
     report = build_report(ledger, RUN)
     assert report["requests"]["missing"] == 1
     assert report["requests"]["duplicates"] == 1
     assert report["requests"]["base_late"] == 1
+    assert report["requests"]["base_late_in_warm_up"] == 1
     assert report["requests"]["base_missing"] == 1
     assert set(broken_invariants(report)) == {"nothing lost", "one result per request", "baseline inviolate"}
 

@@ -1,11 +1,13 @@
 """A dead letter: the record as it was, why it was refused, and a key that a crash does not change."""
 
+from dataclasses import replace
+
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from schemas.dead_letters import ATTEMPT_HEADER, Headers, RawRecord, dead_letter_key, envelope
 from schemas.errors import RecordError
-from schemas.framing import decode_as, encode
+from schemas.framing import DEAD_LETTER_MAX_BYTES, decode_as, encode
 from schemas.kafka.dead_letters import dead_letter
 from schemas.records import DeadLetter
 
@@ -62,3 +64,22 @@ def test_an_error_that_says_too_much_still_makes_a_letter_that_can_be_read() -> 
     error = RecordError("invalid_field", "x" * 9_000, field="y" * 900)
     letter = decode_as(encode(envelope(raw(), error, part="control", stage="window")), DeadLetter)
     assert (len(letter.field), len(letter.detail)) == (256, 4_096)
+
+
+def test_a_number_of_attempts_that_no_integer_holds_is_none() -> None:
+    letter = envelope(raw([("intertidal.attempt", b"9" * 20)]), RecordError("empty", "x"), part="p", stage="s")
+    assert letter.attempt == 0
+    assert decode_as(encode(letter), DeadLetter) == letter
+
+
+def test_whatever_it_holds_a_letter_fits_its_topic_and_says_what_was_cut() -> None:
+    record = replace(
+        raw([(f"h{index}" * 600, b"v" * 100_000) for index in range(1_000)]), value=b"v" * (6 << 20), key=b"k" * 100_000
+    )
+    letter = envelope(record, RecordError("too_large", "6 MiB"), part="p", stage="s")
+    encoded = encode(letter)
+    assert len(encoded) < DEAD_LETTER_MAX_BYTES
+    assert decode_as(encoded, DeadLetter) == letter
+    assert letter.detail == (
+        f"6 MiB (value cut from {6 << 20} bytes, key cut from 100000 bytes, headers cut, there were 1000)"
+    )
