@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 import click
+from confluent_kafka import KafkaException
 
 from ops.broker.locate import require_broker
 from ops.connection import namespace, time_settings
@@ -216,6 +217,9 @@ def _part(name: str) -> Iterator[None]:
         yield
     except (ValueError, BrokerError, DeliveryError, GateError) as error:
         raise UserError(f"{name}: {error}") from error
+    except KafkaException as error:
+        # A setting that librdkafka does not know; it names the setting and not its value.
+        raise UserError(f"{name}: {error.args[0].str()}") from error
     except OSError as error:
         # A health port in use, a folder that cannot be written.
         raise UserError(f"{name}: {error}") from error

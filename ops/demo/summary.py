@@ -48,6 +48,4 @@ def summary_lines(report: dict[str, Any]) -> Iterator[str]:
 def _ms(spread: dict[str, float | None]) -> str:
     if spread["max"] is None:
         return "-"
-    return (
-        "0 ms, none was running" if spread["max"] == 0 else f"p50 {spread['p50']:g} ms, max {spread['max']:g} ms"
-    )
+    return "0 ms, none was running" if spread["max"] == 0 else f"p50 {spread['p50']:g} ms, max {spread['max']:g} ms"

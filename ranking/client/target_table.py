@@ -2,6 +2,24 @@
 
 from schemas.records import CandidateTarget
 
+# A target's window has closed before the target was written, but for the brokers' clocks among each other.
+MAX_AHEAD_MS = 5_000
+# Beyond any validity in use: a target that never expires would end "blind means base".
+MAX_VALIDITY_MS = 3_600_000
+
+
+def doubt(target: CandidateTarget, *, key: bytes | None, append_ms: int) -> str | None:
+    """Why a target cannot be believed, given its key and the time it was appended; None when it can."""
+    if key != target.cell.encode():
+        return f"key {key!r} is not its cell {target.cell}"
+    if target.window_end_ms > append_ms + MAX_AHEAD_MS:
+        return f"window_end_ms: {target.window_end_ms - append_ms} ms ahead of its append time"
+    if target.valid_until_ms > target.window_end_ms + MAX_VALIDITY_MS:
+        return f"valid_until_ms: {target.valid_until_ms - target.window_end_ms} ms after its window"
+    if not target.base_candidates <= target.candidate_target <= target.max_candidates:
+        return "candidate_target: outside of base_candidates to max_candidates"
+    return None
+
 
 class TargetTable:
     """Targets by cell. Blind means base: an expired target, or none, asks for no optional work."""

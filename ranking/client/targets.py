@@ -8,7 +8,7 @@ from typing import Self
 from confluent_kafka import Message
 
 from ops.telemetry.logs import get_log
-from ranking.client.target_table import TargetTable
+from ranking.client.target_table import TargetTable, doubt
 from ranking.client.topic_tail import TopicTail
 from ranking.clock import BrokerClock
 from schemas.errors import RecordError
@@ -110,4 +110,9 @@ class TargetsView:
             _log.warning("target unreadable", partition=message.partition(), offset=message.offset(), why=str(error))
             return
         assert isinstance(target, CandidateTarget)
+        why = doubt(target, key=message.key(), append_ms=append_ms)
+        if why is not None:
+            self.num_unreadable += 1
+            _log.warning("target not believed", partition=message.partition(), offset=message.offset(), why=why)
+            return
         self.table.update(target)

@@ -180,6 +180,8 @@ class _RouteConsumer:
         if error is None:
             return True
         if error.fatal() or error.code() in (
+            KafkaError._FATAL,
+            KafkaError.FENCED_INSTANCE_ID,
             KafkaError.UNKNOWN_TOPIC_OR_PART,
             KafkaError.TOPIC_AUTHORIZATION_FAILED,
             KafkaError.GROUP_AUTHORIZATION_FAILED,

@@ -10,7 +10,7 @@ from ranking.models.topk import top_k
 from ranking.router.intake import token_of
 from ranking.router.open_request import Item, OpenRequest
 from schemas.records import OptionalItem, RankingRequest, RankingResult
-from schemas.records.fields import INT64_BYTES, Route
+from schemas.records.fields import INT64_BYTES, MAX_TIME_MS, Route
 
 
 def merged_ranking(open_request: OpenRequest) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
@@ -88,7 +88,7 @@ def error_result(
         degraded=False,
         takeover=takeover,
         intake_ms=request.intake_ms,
-        deadline_ms=max(0, append_ms + request.deadline_ms - request.intake_ms),
+        deadline_ms=min(max(0, append_ms + request.deadline_ms - request.intake_ms), MAX_TIME_MS),
         completed_ms=int(now_ms),
         base_latency_us=None,
         latency_us=_span_us(now_ms - append_ms),

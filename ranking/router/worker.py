@@ -27,7 +27,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ops.telemetry.logs import get_log
 from ops.telemetry.stop_signals import on_stop_signals
@@ -41,6 +41,7 @@ from ranking.router.progress import PartitionProgress, commit_metadata, results_
 from schemas.dead_letters import dead_letter_key
 from schemas.errors import RecordError
 from schemas.framing import Decoder
+from schemas.kafka.admin import BrokerError
 from schemas.kafka.config import client_config, consumer_config, producer_config, quick_failover
 from schemas.kafka.dead_letters import dead_letter, message_headers
 from schemas.kafka.metadata import num_partitions
@@ -65,6 +66,8 @@ _log = get_log(__name__)
 
 ROUTES: tuple[Route, ...] = ("baseline", "wide")
 MAX_WAIT_S = 0.1
+# A consumer that met one of these reads nothing any more, though not each is flagged as fatal.
+_FATAL = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID})
 BROKER_TIMEOUT_S = 10.0
 # Longer than any deadline in use; a supervisor kills only after that.
 STOP_LIMIT_S = 3.0
@@ -131,7 +134,7 @@ class RouterWorker:
         self._is_stopping = False
         self._health = self._instruments.server(
             port=options.health_port,
-            now_ms=lambda: self._clock.broker_ms(time.time() * 1000.0),
+            now_ms=lambda: self._clock.broker_ms(_local_ms()),
             ready={
                 "partitions": lambda: None if self._core.partitions else "no partition of the requests is assigned",
                 "targets": lambda: None if self._targets.is_alive else "targets are not followed",
@@ -201,12 +204,12 @@ class RouterWorker:
         self._instruments.round(now_ms)
 
     def _handle(self, messages: Sequence[Message]) -> None:
-        receipt_ms = time.time() * 1000.0
+        receipt_ms = _local_ms()
         for message in messages:
             error = message.error()
             if error is not None:
-                if error.fatal():
-                    raise KafkaException(error)
+                if error.fatal() or error.code() in _FATAL:
+                    raise BrokerError(f"{self._requests}: {error.str()}")
                 _log.warning("consumer", why=error.str())
                 continue
             _, append_ms = message.timestamp()
@@ -280,7 +283,7 @@ class RouterWorker:
 
         def acknowledged(message: Message) -> None:
             _, append_ms = message.timestamp()
-            self._clock.observe(receipt_ms=time.time() * 1000.0, append_ms=append_ms)
+            self._clock.observe(receipt_ms=_local_ms(), append_ms=append_ms)
             if generation == self._generation:
                 self._core.published(action.partition, action.offset, self._now_ms(), results_offset=message.offset())
 
@@ -314,6 +317,8 @@ class RouterWorker:
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
         self._generation += 1
         numbers = [entry.partition for entry in assigned]
+        # Results of ours that are still on their way must be in the log before its end is read.
+        self._producer.drain(BROKER_TIMEOUT_S)
         # 1.
         committed = {place.partition: place for place in consumer.committed(assigned, timeout=BROKER_TIMEOUT_S)}
         requests = watermarks(consumer, self._requests, numbers)
@@ -434,7 +439,7 @@ class RouterWorker:
 
         def acknowledged(message: Message) -> None:
             _, append_ms = message.timestamp()
-            self._clock.observe(receipt_ms=time.time() * 1000.0, append_ms=append_ms)
+            self._clock.observe(receipt_ms=_local_ms(), append_ms=append_ms)
 
         for _ in range(2):
             # The second finds the connection open, and so is the closer one.
@@ -445,8 +450,13 @@ class RouterWorker:
 
     def _now_ms(self) -> float:
         """The broker's time; it never goes back, though its estimate may."""
-        self._last_now_ms = max(self._last_now_ms, self._clock.broker_ms(time.time() * 1000.0))
+        self._last_now_ms = max(self._last_now_ms, self._clock.broker_ms(_local_ms()))
         return self._last_now_ms
+
+
+def _local_ms() -> float:
+    # Monotonic: what somebody does to this machine's clock moves no deadline. `BrokerClock` makes it the broker's.
+    return time.monotonic() * 1000.0
 
 
 def _trace(trace: TraceContext | None) -> list[tuple[str, bytes | None]]:

@@ -350,11 +350,13 @@ async def _serve(options: ControlOptions, link: Connection, num_partitions: Mapp
 async def _stop(agent: ControlAgent) -> None:
     """Stop the app, or leave at once: a crash is harmless, a process that hangs is never started anew."""
     failure = sys.exc_info()[1]
-    try:
-        await asyncio.wait_for(agent.app.stop(), STOP_TIMEOUT_S)
-    except TimeoutError:
-        _log.error("control agent cannot stop: leaves at once", after=str(failure) if failure else "a signal")
+    stopping = asyncio.ensure_future(agent.app.stop())
+    # Not wait_for: it cancels what is late and waits for that too, and Faust does not let itself be cancelled.
+    done, _ = await asyncio.wait({stopping}, timeout=STOP_TIMEOUT_S)
+    if not done:
+        _log.error("control agent cannot stop: leaves at once", after=repr(failure) if failure else "a signal")
         os._exit(1)
+    stopping.result()
 
 
 async def _until_stopped(agent: ControlAgent, stop: asyncio.Event) -> None:

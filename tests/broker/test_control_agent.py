@@ -76,9 +76,18 @@ class Pipeline:
         self.port = 0
         TopicAdmin(self._config).create(self.namespace, replication_factor=1)
 
-    def start(self, *, port: int = 0) -> subprocess.Popen[bytes]:
+    def start(self, *, port: int = 0, before: str = "") -> subprocess.Popen[bytes]:
+        """Start an agent; ``before`` runs in its process first."""
         self.port = port
-        command = [sys.executable, "-c", AGENT, self.namespace.prefix, str(self.folder), str(port), str(SNAPSHOT_TICKS)]
+        command = [
+            sys.executable,
+            "-c",
+            before + AGENT,
+            self.namespace.prefix,
+            str(self.folder),
+            str(port),
+            str(SNAPSHOT_TICKS),
+        ]
         with self.log_path.open("ab") as log:
             agent = subprocess.Popen(command, env=self._env, cwd=Path(__file__).parents[2], stderr=log)
         self._agents.append(agent)
@@ -370,3 +379,23 @@ def _ready(port: int) -> tuple[int, dict[str, str]] | None:
         return error.code, json.loads(error.read())["reasons"]
     except OSError:
         return None
+
+
+BROKEN_CONTROLLER = """
+import streams.control.agent as agent
+def broken(*args, **kwargs):
+    raise RuntimeError("a defect of ours")
+agent.apply = broken
+"""
+
+
+@pytest.mark.timeout(180)
+def test_an_agent_that_fails_ends_so_that_it_can_be_started_anew(pipeline: Pipeline) -> None:
+    index = first_index(10)
+    agent = pipeline.start(before=BROKEN_CONTROLLER)
+    pipeline.write(capacity_window(index))
+    pipeline.write(latency_window(index))
+    assert agent.wait(60) != 0
+    assert "a defect of ours" in pipeline.log()
+    pipeline.start()
+    wait_for(lambda: index in pipeline.target_indices("us-east"))

@@ -1,6 +1,9 @@
 """The table of targets: stale means base, and what was sent again is not news."""
 
-from ranking.client.target_table import TargetTable
+import pytest
+from msgspec.structs import replace
+
+from ranking.client.target_table import MAX_VALIDITY_MS, TargetTable, doubt
 from tests.unit.ranking.router_driver import target_of
 
 
@@ -30,3 +33,31 @@ def test_an_older_window_does_not_replace_a_newer_one():
     assert table.update(target_of(200, end_ms=2_000))
     assert table.candidates_to_fetch("us-east", 0.0, default=1) == 200
     assert table.cells == ("us-east",)
+
+
+def test_a_target_as_a_controller_sends_it_is_believed():
+    target = target_of(300)
+    assert doubt(target, key=b"us-east", append_ms=target.window_end_ms + 600) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "word"),
+    [
+        ({}, b"us-west", "key"),
+        ({}, None, "key"),
+        ({"window_end_ms": 2**52, "valid_until_ms": 2**53}, b"us-east", "window_end_ms"),
+        ({"valid_until_ms": 2**53}, b"us-east", "valid_until_ms"),
+        ({"candidate_target": 1_000_000}, b"us-east", "candidate_target"),
+    ],
+)
+def test_a_target_that_would_rule_for_ever_or_without_bound_is_not_believed(changes, key, word):
+    target = target_of(300)
+    why = doubt(replace(target, **changes), key=key, append_ms=target.window_end_ms + 600)
+    assert why is not None
+    assert word in why
+
+
+def test_no_validity_in_use_is_doubted():
+    target = target_of(300)
+    longest = replace(target, valid_until_ms=target.window_end_ms + MAX_VALIDITY_MS)
+    assert doubt(longest, key=b"us-east", append_ms=target.window_end_ms) is None

@@ -1,0 +1,28 @@
+"""What a measurement was made on, as far as it moves the figures."""
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+_CPUINFO = Path("/proc/cpuinfo")
+_PACKAGES = ("numpy", "torch", "fastavro")
+
+
+def describe() -> dict[str, str]:
+    """Cores that this process may use, the processor's model, Python and the packages that do the work."""
+    return {
+        "cores": str(len(os.sched_getaffinity(0))),
+        "processor": _processor(),
+        "Python": platform.python_version(),
+        **{name: version(name) for name in _PACKAGES},
+    }
+
+
+def _processor() -> str:
+    """The first model name in /proc/cpuinfo; ARM kernels give none there, so the architecture stands in."""
+    for line in _CPUINFO.read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()
