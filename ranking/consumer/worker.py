@@ -206,14 +206,14 @@ class _RouteConsumer:
         """Where to begin: at what is committed, but not at work that nobody waits for any more."""
         since_ms = int(self._clock.broker_ms(time.time() * 1e3)) - self._backlog_ms
         asked = [TopicPartition(self.topic, partition.partition, since_ms) for partition in partitions]
+        # The ends come first: work that arrives while the rest is asked stands behind them, and is not skipped.
+        ends = [consumer.get_watermark_offsets(place, timeout=REVOKE_TIMEOUT_S)[1] for place in asked]
         recent = consumer.offsets_for_times(asked, timeout=REVOKE_TIMEOUT_S)
         committed = consumer.committed(partitions, timeout=REVOKE_TIMEOUT_S)
         starts: list[TopicPartition] = []
-        for by_time, by_commit in zip(recent, committed, strict=True):
-            start = by_time.offset
-            if start < 0:
-                # Nothing is as new as that: begin at the end.
-                _, start = consumer.get_watermark_offsets(by_time, timeout=REVOKE_TIMEOUT_S)
+        for end, by_time, by_commit in zip(ends, recent, committed, strict=True):
+            # Where nothing was as new as that, begin at what was then the end.
+            start = end if by_time.offset < 0 else by_time.offset
             known = by_commit.offset if by_commit.offset != OFFSET_INVALID else 0
             starts.append(TopicPartition(self.topic, by_time.partition, max(start, known)))
         return starts
