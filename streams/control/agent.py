@@ -20,6 +20,9 @@ What a crash leaves behind:
   refuse to start here, so it is off). Without it the state is older than the committed offset: the next target says how
   many windows were skipped, and rises from base when the gap was longer than a target's validity.
 
+A process that stood still for so long that another may own its partitions ends before 2 and before each send of 3:
+whoever took over has said all that it could still say, and newer things since.
+
 A record that cannot be read or believed is dead-lettered in place of 1 to 3. Anything else that goes wrong stops the
 process with the event unacknowledged: Faust would acknowledge and skip it.
 """
@@ -45,11 +48,12 @@ from ops.telemetry.health import HealthServer
 from ops.telemetry.logs import get_log
 from ops.telemetry.metrics import Metrics
 from schemas.dead_letters import RawRecord, dead_letter_key, envelope
-from schemas.errors import RecordError
-from schemas.framing import encode
+from schemas.errors import RecordError, SchemaPendingError
+from schemas.framing import frame, require_schema
 from schemas.kafka.admin import BrokerError, TopicAdmin
 from schemas.kafka.config import client_config
 from schemas.kafka.producer import DeliveryError
+from schemas.kafka.registry import connect_registry
 from schemas.partition import partition_for
 from schemas.records import CandidateTarget, ControlWindow
 from schemas.settings import TimeSettings
@@ -61,6 +65,8 @@ from streams.control.local_store import set_aside_damaged, sole_user
 from streams.control.outputs import OUTPUT_TOPICS, destination, epoch_header
 from streams.control.processor import ControlSettings, apply
 from streams.control.progress import Progress
+from streams.control.quiet import quiet_libraries
+from streams.control.stall import StallGuard
 from streams.control.state import CellState, StateError, decode_state, encode_state
 
 _log = get_log(__name__)
@@ -70,6 +76,9 @@ _FAUST_LOGGER = logging.getLogger("faust.intertidal")
 # A static member that is back within the session keeps its partitions; one gone for good is noticed in ten seconds.
 SESSION_TIMEOUT_S = 10.0
 HEARTBEAT_S = 3.0
+# The broker counts the session from the last heartbeat, which may be that old when the process stops.
+STILL_LIMIT_S = SESSION_TIMEOUT_S - HEARTBEAT_S - 1.0
+BEAT_S = 0.2
 COMMIT_INTERVAL_S = 0.5
 DELIVERY_TIMEOUT_S = 30.0
 MAX_REQUEST_BYTES = 4 << 20
@@ -77,16 +86,13 @@ MAX_REQUEST_BYTES = 4 << 20
 STALL_S = 10.0
 GIVE_UP_S = 60.0
 LOOK_INTERVAL_S = 0.5
+SCHEMA_LOOK_S = 0.1
 # Records that wait so long while nothing is taken were let fall on the way: they are sought.
 FALLEN_S = 1.0
 # A broker that is away would keep the producer flushing for ever.
 STOP_TIMEOUT_S = 10.0
 # Sized for a few kilobytes per cell; Faust's defaults are 64 MiB and 2 GiB for each partition.
 STORE_OPTIONS = {"write_buffer_size": 4 << 20, "block_cache_size": 8 << 20, "driver": "rocksdict"}
-NOISY_LOGGERS = ("faust", "mode", "aiokafka")
-# Say the same five times a second while a broker comes up.
-REPEATING_LOGGERS = ("aiokafka.consumer.group_coordinator", "aiokafka.consumer.fetcher")
-REPEAT_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,22 +117,6 @@ class ControllerTable(faust.Table):  # type: ignore[type-arg]
         """Send a change to the changelog and keep the future of its acknowledgement."""
         self.last_change = super().send_changelog(*args, **kwargs)
         return self.last_change
-
-
-class _Seldom(logging.Filter):
-    """Lets the same words through once in REPEAT_S."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._said_at_s: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is news."""
-        known_s = self._said_at_s.get(str(record.msg))
-        if known_s is not None and record.created - known_s < REPEAT_S:
-            return False
-        self._said_at_s[str(record.msg)] = record.created
-        return True
 
 
 class _IdempotentProducer(faust_aiokafka.Producer):
@@ -180,6 +170,8 @@ class ControlAgent:
         self._source = options.namespace.topic(CONTROL_WINDOWS)
         self.progress = Progress(clock=time.monotonic, stall_s=STALL_S)
         self._order = InOrder(clock=time.monotonic)
+        self.pending_schema: str | None = None
+        self._stall = StallGuard(clock=time.monotonic, limit_s=STILL_LIMIT_S)
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.app = _new_app(options, link)
         self.app.consumer.on_start_offset = self._starts
@@ -222,6 +214,7 @@ class ControlAgent:
                 await self._seek(event.message.tp)
                 return
         self._metrics.counter("intertidal_records_read_total").labels(CONTROL_WINDOWS.name).inc()
+        await self._wait_for_schema(record)
         try:
             window = believed(
                 record,
@@ -236,6 +229,18 @@ class ControlAgent:
         self._order.took(record.partition, offset=record.offset)
         self.progress.took(record.partition, offset=record.offset)
 
+    async def _wait_for_schema(self, record: RawRecord) -> None:
+        """Return once the record can be read: a registry that is away is no reason to refuse it."""
+        while True:
+            try:
+                require_schema(record.value)
+            except SchemaPendingError as error:
+                self.pending_schema = f"{record.topic}[{record.partition}] waits: {error}"
+                await asyncio.sleep(SCHEMA_LOOK_S)
+            else:
+                self.pending_schema = None
+                return
+
     async def _seek(self, tp: Any) -> None:
         offset = self._order.expected(tp.partition)
         if offset is not None:
@@ -245,6 +250,7 @@ class ControlAgent:
     async def _control(self, window: ControlWindow) -> None:
         key = window.cell.encode()
         state, records = apply(self._state(key), window, settings=self._settings)  # step 1
+        self._check_stall()
         self._table[key] = encode_state(state)  # step 2
         sends = [self._send(record) for record in records]  # step 3
         await _acknowledged(self._table.last_change, *sends)
@@ -266,19 +272,32 @@ class ControlAgent:
     async def _send(self, record: Struct) -> None:
         topic, key = destination(record)
         headers = [self._epoch] if isinstance(record, CandidateTarget) else []
-        await self._produce(self._options.namespace.topic(topic), key, encode(record), headers)
+        await self._produce(self._options.namespace.topic(topic), key, frame(record), headers)
         self._metrics.counter("intertidal_records_sent_total").labels(topic.name).inc()
 
     async def _refuse(self, record: RawRecord, error: RecordError) -> None:
         _log.warning("window refused", partition=record.partition, offset=record.offset, reason=str(error))
         letter = envelope(record, error, part="control", stage="window")
         name = self._options.namespace.dead_letters(CONTROL_WINDOWS)
-        await _acknowledged(self._produce(name, dead_letter_key(letter), encode(letter), []))
+        await _acknowledged(self._produce(name, dead_letter_key(letter), frame(letter), []))
         self._metrics.counter("intertidal_dead_letters_total").labels(CONTROL_WINDOWS.name, error.reason).inc()
 
     async def _produce(self, topic: str, key: bytes, value: bytes, headers: list[tuple[str, bytes]]) -> None:
         partition = partition_for(key, self._num_partitions[topic])
+        self._check_stall()
         await self.app.producer.send_and_wait(topic, key, value, partition, None, headers)
+
+    def _check_stall(self) -> None:
+        stalled_s = self._stall.stalled_s()
+        if stalled_s is not None:
+            raise BrokerError(f"control stood still for {stalled_s:.1f} s: another may have taken its partitions over")
+
+    async def beat(self) -> None:
+        """Say for ever that the process runs; raises BrokerError when it did not for too long."""
+        while True:
+            self._stall.beat()
+            self._check_stall()
+            await asyncio.sleep(BEAT_S)
 
     async def watch(self) -> None:
         """Compare what is taken with the ends of the log, for ever; raises BrokerError when nothing moves for long."""
@@ -287,7 +306,8 @@ class ControlAgent:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look(), STALL_S)
             trouble = self.progress.trouble()
-            if trouble is None:
+            # To be started anew would not bring a schema that is not known yet.
+            if trouble is None or self.pending_schema is not None:
                 well_at_s = time.monotonic()
             elif time.monotonic() - well_at_s > GIVE_UP_S:
                 raise BrokerError(f"control stands still: {trouble}")
@@ -298,6 +318,8 @@ class ControlAgent:
         self.progress.owns(owned)
         end_offsets = await self.app.consumer.highwaters(*owned.values())
         self.progress.ends({tp.partition: end for tp, end in end_offsets.items() if end is not None})
+        if self.pending_schema is not None:
+            return
         for partition in self.progress.waiting(longer_than_s=FALLEN_S):
             await self._seek(owned[partition])
 
@@ -307,11 +329,9 @@ def run(options: ControlOptions) -> None:
 
     Raises ValueError, BrokerError or DeliveryError with one line for the user.
     """
-    for name in NOISY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.ERROR)
-    for name in REPEATING_LOGGERS:
-        logging.getLogger(name).addFilter(_Seldom())
+    quiet_libraries()
     config = client_config(f"control-{options.instance_id}")
+    connect_registry()
     link = connection(config)
     num_partitions = _checked_topics(TopicAdmin(config), options.namespace)
     with sole_user(_data_dir(options)):
@@ -338,12 +358,14 @@ async def _serve(options: ControlOptions, link: Connection, num_partitions: Mapp
     for path in set_aside_damaged(agent.app.conf.tabledir, label=str(time.time_ns() // 1_000_000)):  # 1
         _log.warning("local database is damaged: moved aside, read anew from the changelog", path=str(path))
     with _health(agent, metrics, options.health_port) as health:  # 2
+        beating = asyncio.ensure_future(agent.beat())
         try:
             await agent.app.start()  # 3
             ready_s = time.monotonic() - started_s
             _log.info("control agent is ready", health=health.url, startup_s=round(ready_s, 2))
-            await _until_stopped(agent, stop)
+            await _until_stopped(agent, stop, beating)
         finally:
+            beating.cancel()
             await _stop(agent)  # 4
 
 
@@ -359,9 +381,10 @@ async def _stop(agent: ControlAgent) -> None:
     stopping.result()
 
 
-async def _until_stopped(agent: ControlAgent, stop: asyncio.Event) -> None:
-    """Return on a signal; raise what the agent or the watch failed with, or what Faust crashed with."""
+async def _until_stopped(agent: ControlAgent, stop: asyncio.Event, beating: asyncio.Future[None]) -> None:
+    """Return on a signal; raise what the agent, its beat or the watch failed with, or what Faust crashed with."""
     waits: set[asyncio.Future[Any]] = {
+        beating,
         asyncio.ensure_future(stop.wait()),
         asyncio.ensure_future(agent.watch()),
         asyncio.ensure_future(agent.app.wait_until_stopped()),
@@ -377,8 +400,9 @@ async def _until_stopped(agent: ControlAgent, stop: asyncio.Event) -> None:
 
 
 def _health(agent: ControlAgent, metrics: Metrics, port: int) -> HealthServer:
+    ready = {"progress": agent.progress.trouble, "schemas": lambda: agent.pending_schema}
     try:
-        return HealthServer(metrics, ready={"progress": agent.progress.trouble}, port=port)
+        return HealthServer(metrics, ready=ready, port=port)
     except OSError as error:
         raise ValueError(f"health port {port}: {error.strerror}") from None
 

@@ -1,30 +1,37 @@
-"""One tick's decision: how many extra candidates a request may have. Pure, total, and deaf to NaN.
+"""One tick's decision: how many candidates a request may have. Pure, total, and deaf to NaN.
 
 The order is by whose word counts more:
 
 1. what makes extras impossible or blind puts them at zero at once: ``absurd``, ``no_capacity``, ``blind``;
 2. an operator's freeze or override, within the span: ``operator``;
 3. the budget: what the wide pool pays for, per request: ``capacity``;
-4. the loop on latency and sheds (``steer``): ``latency``, ``shedding``, ``rising``, ``steady``.
+4. the loop on latency and sheds (``streams.control.pid``): ``latency``, ``shedding``, ``rising``, ``steady``.
 
 Every comparison is written so that NaN falls on the side of zero extras.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from schemas.records import CellLimits
-from streams.control.state import Hold
+from streams.control.error import Error, worse_error
+from streams.control.gains import DEFAULT_GAINS, Gains
+from streams.control.pid import Slew, Step, step
+from streams.control.state import Hold, Loop
 
 Reason = Literal["absurd", "no_capacity", "blind", "operator", "capacity", "latency", "shedding", "rising", "steady"]
 
-# Below this many samples a p99 is the largest value or near it: noise, on which nothing may rise.
-MIN_LATENCY_SAMPLES = 50
-# From here to the limit nothing rises: a step up may not be what breaks the limit.
-HOLD_FROM_SHARE = 0.9
-# So far above the limit extras are no help to anybody.
-FALL_FROM_RATIO = 2.0
 MAX_QUANTITY = 1e12
+# What a change of limits, gains or of who rules may move the target by, as a share of its span: half of the hundredth
+# that is promised, as rounding may add a candidate.
+BUMPLESS_SHARE = 0.005
+# Of a candidate: an exact number of candidates stays one through the divisions of floats.
+ROUNDING = 1e-6
+# A smaller move, as a share of the span, is none that a person asks the reason of.
+STEADY_SHARE = 0.001
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +40,8 @@ class Inputs:
 
     ``usable_units`` are the wide pool's at the window's end less those announced to be taken back.
     ``units_per_unit_s`` is its measured speed, ``planned_rate_per_s`` the request rate to plan for (0: none ever seen).
-    ``shed_share`` is what was dropped of the extras offered in the window, 0 where none were.
+    ``num_requests`` are those of the window; the figures after it are of the last ``num_windows`` windows merged.
+    ``shed_share`` is what was dropped of the extras offered, 0 where none were.
     """
 
     limits: CellLimits
@@ -45,6 +53,7 @@ class Inputs:
     num_samples: int
     p99_ms: float | None
     shed_share: float
+    num_windows: int = 1
     hold: Hold | None = None
 
     @property
@@ -53,100 +62,177 @@ class Inputs:
         return self.limits.max_candidates - self.limits.base_candidates
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Decision:
-    """Extra candidates per request, the budget behind them in candidates per second, and why."""
+    """Extra candidates per request, the budget behind them in candidates per second, why, and the loop thereafter."""
 
     extras: int
     budget_units_s: float
     reason: Reason
     detail: str
+    loop: Loop
 
 
-def decide(inputs: Inputs, *, previous_extras: int) -> Decision:
-    """Decision of one tick after one that left ``previous_extras``; extras in [0, span], whatever the inputs."""
+def decide(inputs: Inputs, *, loop: Loop, gains: Gains = DEFAULT_GAINS) -> Decision:
+    """Decision of one tick of ``loop``; extras in [0, span], whatever the inputs.
+
+    The loop that comes back keeps its evidence only where that is not yet enough.
+    """
     budget = inputs.usable_units * inputs.units_per_unit_s * inputs.limits.utilisation
     fallen = _impossible(inputs, budget)
     if fallen is not None:
-        return fallen
-    previous = min(max(previous_extras, 0), inputs.span)
+        reason, detail = fallen
+        return Decision(extras=0, budget_units_s=0.0, reason=reason, detail=detail, loop=Loop())
     if inputs.hold is not None:
-        return _held(inputs, inputs.hold, previous=previous, budget=budget)
+        return _held(inputs, inputs.hold, loop, budget=budget, gains=gains)
     cap = _affordable(inputs, budget)
-    steered, reason, detail = steer(inputs, previous_extras=previous)
-    steered = min(max(steered, 0), inputs.span)
-    if cap < steered:
-        return Decision(cap, budget, "capacity", _capacity_detail(inputs, budget, cap))
-    return Decision(steered, budget, reason, detail)
+    silence = _silence(inputs, gains)
+    if silence is not None:
+        return _kept(inputs, loop, cap=cap, budget=budget, silence=silence)
+    return _steered(inputs, loop, cap=cap, budget=budget, gains=gains)
 
 
-def steer(inputs: Inputs, *, previous_extras: int) -> tuple[int, Reason, str]:
-    """Extras that latency and sheds allow, with reason and detail: the loop, without the budget.
-
-    Above the limit extras shrink by limit / p99, from FALL_FROM_RATIO x limit on to zero. A shed share s over its
-    allowance a shrinks them by (1 - s) / (1 - a): to what was really ranked. The smaller of the two counts. Else they
-    rise by ``rise_share`` of the span, at least by one, unless p99 is near the limit or nobody can tell.
-    """
-    down = [pull for pull in (_latency_pull(inputs, previous_extras), _shed_pull(inputs, previous_extras)) if pull]
-    if down:
-        return min(down, key=lambda pull: pull[0])
-    if inputs.num_requests <= 0:
-        return previous_extras, "steady", "no request in the window"
-    if inputs.p99_ms is None or inputs.num_samples < MIN_LATENCY_SAMPLES:
-        return previous_extras, "steady", f"{inputs.num_samples} samples, fewer than {MIN_LATENCY_SAMPLES}"
-    if not inputs.p99_ms < HOLD_FROM_SHARE * inputs.limits.latency_limit_ms:
-        return previous_extras, "steady", f"p99 {inputs.p99_ms:.1f} ms is near the limit"
-    if previous_extras >= inputs.span:
-        return inputs.span, "steady", "at the most that the limits allow"
-    raised = min(inputs.span, previous_extras + max(1, int(inputs.limits.rise_share * inputs.span)))
-    return raised, "rising", f"p99 {inputs.p99_ms:.1f} ms leaves room: {previous_extras} to {raised} extras"
-
-
-def _impossible(inputs: Inputs, budget: float) -> Decision | None:
-    figures = (inputs.usable_units, inputs.units_per_unit_s, budget, inputs.planned_rate_per_s)
-    believable = all(0.0 <= figure <= MAX_QUANTITY for figure in figures) and 0.0 <= inputs.shed_share <= 1.0
-    if not believable or (inputs.p99_ms is not None and not 0.0 <= inputs.p99_ms <= MAX_QUANTITY):
-        return Decision(0, 0.0, "absurd", "a figure is no number or out of all bounds")
+def _impossible(inputs: Inputs, budget: float) -> tuple[Reason, str] | None:
+    limits = inputs.limits
+    supply = (inputs.usable_units, inputs.units_per_unit_s, budget)
+    quantities = (*supply, inputs.planned_rate_per_s, limits.latency_limit_ms, inputs.p99_ms or 0.0)
+    shares = (inputs.shed_share, limits.shed_allowance, limits.rise_share)
+    believable = all(0.0 <= quantity <= MAX_QUANTITY for quantity in quantities)
+    if not (believable and all(0.0 <= share <= 1.0 for share in shares)):
+        return "absurd", "a figure is no number or out of all bounds"
     if inputs.usable_units <= 0.0:
-        return Decision(0, 0.0, "no_capacity", "no usable unit at the window's end")
+        return "no_capacity", "no usable unit at the window's end"
     if inputs.num_routers <= 0:
-        return Decision(0, 0.0, "blind", "no router reported in the window")
+        return "blind", "no router reported in the window"
     return None
 
 
-def _held(inputs: Inputs, hold: Hold, *, previous: int, budget: float) -> Decision:
-    extras = previous
+def _silence(inputs: Inputs, gains: Gains) -> str | None:
+    """Why the loop cannot tell anything in this window, or None."""
+    if inputs.num_requests <= 0:
+        return "no request in the window"
+    if inputs.p99_ms is None or inputs.num_samples < gains.min_samples:
+        return f"{inputs.num_samples} samples so far, fewer than {gains.min_samples}"
+    return None
+
+
+def _held(inputs: Inputs, hold: Hold, loop: Loop, *, budget: float, gains: Gains) -> Decision:
+    """The operator's target. The loop stands by: what it remembered is void, and it goes on from that target."""
+    extras = _extras(inputs, loop)
     if hold.action == "override" and hold.candidate_target is not None:
-        extras = min(max(hold.candidate_target - inputs.limits.base_candidates, 0), inputs.span)
-    return Decision(extras, budget, "operator", f"{hold.action} by {hold.operator}: {hold.reason}")
-
-
-def _affordable(inputs: Inputs, budget: float) -> int:
-    """Extras per request that the budget pays for, in [0, span]; never divides by a rate that is zero or tiny."""
-    if budget >= inputs.planned_rate_per_s * inputs.span:
-        return inputs.span
-    return int(budget / inputs.planned_rate_per_s)
-
-
-def _capacity_detail(inputs: Inputs, budget: float, cap: int) -> str:
-    return (
-        f"{inputs.usable_units:.2f} units pay for {budget:.0f} candidates/s,"
-        f" {cap} extras at {inputs.planned_rate_per_s:.1f} requests/s"
+        extras = float(min(max(hold.candidate_target - inputs.limits.base_candidates, 0), inputs.span))
+    return Decision(
+        extras=_whole(inputs, extras),
+        budget_units_s=budget,
+        reason="operator",
+        detail=f"{hold.action} by {hold.operator}: {hold.reason}",
+        loop=Loop(target=inputs.limits.base_candidates + extras, limits=inputs.limits, gains=gains, held=True),
     )
 
 
-def _latency_pull(inputs: Inputs, previous: int) -> tuple[int, Reason, str] | None:
-    limit_ms, p99_ms = inputs.limits.latency_limit_ms, inputs.p99_ms
-    if p99_ms is None or inputs.num_samples < MIN_LATENCY_SAMPLES or p99_ms <= limit_ms:
-        return None
-    extras = 0 if p99_ms >= FALL_FROM_RATIO * limit_ms else int(previous * (limit_ms / p99_ms))
-    return extras, "latency", f"p99 {p99_ms:.1f} ms over the limit {limit_ms:.1f} ms: {previous} to {extras} extras"
+def _kept(inputs: Inputs, loop: Loop, *, cap: float, budget: float, silence: str) -> Decision:
+    """The target as it was, or what the pool still pays for of it."""
+    extras = _extras(inputs, loop)
+    capped = cap < extras
+    return Decision(
+        extras=_whole(inputs, min(extras, cap)),
+        budget_units_s=budget,
+        reason="capacity" if capped else "steady",
+        detail=_capacity_detail(inputs, budget, cap) if capped else silence,
+        loop=msgspec.structs.replace(loop, target=min(loop.target, inputs.limits.base_candidates + cap)),
+    )
 
 
-def _shed_pull(inputs: Inputs, previous: int) -> tuple[int, Reason, str] | None:
-    share, allowance = inputs.shed_share, inputs.limits.shed_allowance
-    # An allowance of 1 is never exceeded, so that the divisor below is positive.
-    if share <= allowance:
-        return None
-    extras = int(previous * ((1.0 - share) / (1.0 - allowance)))
-    return extras, "shedding", f"{share:.3f} of the extras dropped, allowed {allowance:.3f}: {previous} to {extras}"
+def _steered(inputs: Inputs, loop: Loop, *, cap: float, budget: float, gains: Gains) -> Decision:
+    """One step of the loop, under the cap; anew, and moving by next to nothing, where what rules it has changed."""
+    limits, extras = inputs.limits, _extras(inputs, loop)
+    assert inputs.p99_ms is not None
+    error = worse_error(inputs.p99_ms, inputs.shed_share, limits=limits, gains=gains)
+    hold_ticks = gains.shed_hold_ticks if inputs.shed_share > limits.shed_allowance else max(0, loop.hold_ticks - 1)
+    changed = loop.held or (loop.limits is not None and (loop.limits, loop.gains) != (limits, gains))
+    most = BUMPLESS_SHARE if changed else 1.0
+    # A cell without a span has nothing to steer: any position is base.
+    span = max(1, inputs.span)
+    ceiling = cap / span
+    moved = step(
+        error.value,
+        position=extras / span,
+        ceiling=ceiling,
+        memory=None if changed or loop.cause != error.cause else loop.memory,
+        gains=gains,
+        slew=Slew(rise=0.0 if hold_ticks else min(limits.rise_share, most), fall=most),
+    )
+    now = moved.position * span
+    # The cap is what binds where the loop would go beyond it, or was beyond it and did not come down by itself.
+    capped = ceiling < 1.0 and moved.position >= ceiling and (error.value > 0.0 or extras > cap)
+    reason = _reason(error, moved, before=extras / span, capped=capped)
+    notes = [
+        _capacity_detail(inputs, budget, cap) if reason == "capacity" else _detail(inputs, error, moved, extras, gains)
+    ]
+    if changed:
+        notes.append(f"limits, gains or ruler changed: moves by at most {BUMPLESS_SHARE:.1%}")
+    if hold_ticks and error.value > 0.0:
+        notes.append(f"too much was shed: no rise for {hold_ticks} ticks")
+    return Decision(
+        extras=_whole(inputs, now),
+        budget_units_s=budget,
+        reason=reason,
+        detail="; ".join(notes),
+        loop=Loop(
+            target=limits.base_candidates + now,
+            memory=moved.memory,
+            cause=error.cause,
+            hold_ticks=hold_ticks,
+            limits=limits,
+            gains=gains,
+        ),
+    )
+
+
+def _reason(error: Error, moved: Step, *, before: float, capped: bool) -> Reason:
+    if capped:
+        return "capacity"
+    change = moved.position - before
+    if change > STEADY_SHARE:
+        return "rising"
+    at_base = moved.position <= 0.0 and error.value < 0.0
+    return error.cause if change < -STEADY_SHARE or at_base else "steady"
+
+
+def _extras(inputs: Inputs, loop: Loop) -> float:
+    """Extras of the last target within the limits of today."""
+    return min(max(0.0, loop.target - inputs.limits.base_candidates), float(inputs.span))
+
+
+def _whole(inputs: Inputs, extras: float) -> int:
+    return min(math.floor(extras + ROUNDING), inputs.span)
+
+
+def _affordable(inputs: Inputs, budget: float) -> float:
+    """Extras per request that the budget pays for, in [0, span]; never divides by a rate that is zero or tiny."""
+    if budget >= inputs.planned_rate_per_s * inputs.span:
+        return float(inputs.span)
+    return budget / inputs.planned_rate_per_s
+
+
+def _capacity_detail(inputs: Inputs, budget: float, cap: float) -> str:
+    return (
+        f"{inputs.usable_units:.2f} units pay for {budget:.0f} candidates/s,"
+        f" {_whole(inputs, cap)} extras at {inputs.planned_rate_per_s:.1f} requests/s"
+    )
+
+
+def _detail(inputs: Inputs, error: Error, moved: Step, extras: float, gains: Gains) -> str:
+    """The reading, the move, and which term of the loop it comes from, in candidates."""
+    limits, span = inputs.limits, inputs.span
+    if error.cause == "shedding":
+        reading = f"{inputs.shed_share:.3f} of the extras dropped, allowed {limits.shed_allowance:.3f}"
+    else:
+        aim_ms = gains.setpoint_share * limits.latency_limit_ms
+        reading = f"p99 {inputs.p99_ms:.1f} ms, aim {aim_ms:.1f} of {limits.latency_limit_ms:.1f} ms"
+    if inputs.num_windows > 1:
+        reading += f" ({inputs.num_samples} samples of {inputs.num_windows} windows)"
+    return (
+        f"{reading}: {extras:.1f} to {moved.position * span:.1f} extras"
+        f" (P {moved.proportional * span:+.1f} I {moved.integral * span:+.1f} D {moved.derivative * span:+.1f})"
+    )

@@ -6,7 +6,8 @@ from schemas.histogram import ExponentialHistogram
 from schemas.records import ControlWindow, HistogramFields
 from streams.control.state import CapacityFacts, LatencyFacts
 
-LATENCY_QUANTILE = 0.99
+# Largest value of the records' ``Count``.
+MAX_COUNT = 2**62
 
 
 def capacity_facts(window: ControlWindow) -> CapacityFacts:
@@ -28,10 +29,9 @@ def capacity_facts(window: ControlWindow) -> CapacityFacts:
 
 
 def latency_facts(window: ControlWindow) -> LatencyFacts:
-    """Figures of a latency window; raises ValueError when its histogram is none."""
+    """Figures of a latency window over all routes and accounts of the lever."""
     assert window.latency is not None
     latency = window.latency
-    histogram = histogram_of(latency.latency)
     wide = [route for route in latency.routes if route.part == "ranker" and route.route == "wide"]
     accounts = [account for account in latency.accounts if account.lever == "rma"]
     offered = sum(account.offered for account in accounts)
@@ -40,15 +40,19 @@ def latency_facts(window: ControlWindow) -> LatencyFacts:
         source_partition=window.source_partition,
         num_routers=latency.num_routers,
         num_requests=latency.num_requests,
-        num_samples=histogram.count,
-        p99_ms=histogram.quantile(LATENCY_QUANTILE),
-        offered=offered,
-        dropped=max(0, offered - sum(account.admitted for account in accounts)),
-        wide_busy_us=sum(route.busy_us for route in wide),
-        wide_units_done=sum(route.units_done for route in wide),
+        latency=latency.latency,
+        offered=_bounded(offered),
+        dropped=_bounded(offered - sum(account.admitted for account in accounts)),
+        wide_busy_us=_bounded(sum(route.busy_us for route in wide)),
+        wide_units_done=_bounded(sum(route.units_done for route in wide)),
     )
 
 
 def histogram_of(fields: HistogramFields) -> ExponentialHistogram:
     """Histogram of packed fields; raises ValueError naming the field that cannot be believed."""
     return ExponentialHistogram.from_fields(**msgspec.structs.asdict(fields))
+
+
+def _bounded(total: int) -> int:
+    """A sum of counts as a count: a state that holds it must be readable again."""
+    return min(max(total, 0), MAX_COUNT)

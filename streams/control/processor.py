@@ -15,12 +15,23 @@ import msgspec
 from msgspec import Struct
 
 from schemas.records import CandidateTarget, ControllerSnapshot, ControlWindow, PoolSnapshot, WindowRef
-from streams.control import estimates
+from streams.control import estimates, evidence
 from streams.control.decide import Decision, Inputs, decide
 from streams.control.facts import capacity_facts, latency_facts
-from streams.control.state import NONE_YET, CapacityFacts, CellState, Hold, LatencyFacts, Sent, encode_state
+from streams.control.gains import DEFAULT_GAINS, Gains
+from streams.control.state import (
+    NONE_YET,
+    CapacityFacts,
+    CellState,
+    Evidence,
+    Hold,
+    LatencyFacts,
+    Loop,
+    Sent,
+    encode_state,
+)
 
-CONTROLLER_VERSION = "rule-1"
+CONTROLLER_VERSION = "pid-1"
 # Windows of one kind that may wait for the other: at ten seconds each more than any target stays valid.
 MAX_PENDING = 64
 MICRO = 1_000_000
@@ -31,10 +42,11 @@ Applied = tuple[CellState, tuple[Struct, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class ControlSettings:
-    """How many windows a target is valid for, and how many ticks lie between two snapshots."""
+    """How many windows a target is valid for, how many ticks lie between two snapshots, and how the loop steers."""
 
     validity_windows: int = 3
     snapshot_ticks: int = 30
+    gains: Gains = DEFAULT_GAINS
 
     def __post_init__(self) -> None:
         if self.validity_windows <= 0 or self.snapshot_ticks <= 0:
@@ -111,7 +123,9 @@ def _tick(
     index = capacity.window_index
     num_skipped = index - state.last_tick - 1 if state.last_tick != NONE_YET else 0
     # By then the last target has run out and routers are at base: they rise from there.
-    previous_extras = state.extras if num_skipped < settings.validity_windows else 0
+    loop = state.loop if num_skipped < settings.validity_windows else Loop()
+    seen = evidence.gathered(loop.evidence, latency)
+    loop = msgspec.structs.replace(loop, evidence=seen)
     hold = state.hold
     if hold is not None and hold.expires_ms is not None and capacity.end_ms >= hold.expires_ms:
         hold = None
@@ -124,22 +138,25 @@ def _tick(
         planned_rate_per_s=estimates.planned_rate_per_s(smoothed, latency, window_s=window_s),
         num_routers=latency.num_routers,
         num_requests=latency.num_requests,
-        num_samples=latency.num_samples,
-        p99_ms=latency.p99_ms,
-        shed_share=latency.dropped / latency.offered if latency.offered else 0.0,
+        num_samples=evidence.num_samples(seen),
+        p99_ms=evidence.p99_ms(seen),
+        shed_share=evidence.shed_share(seen),
+        num_windows=len(seen.windows),
         hold=hold,
     )
-    decision = decide(inputs, previous_extras=previous_extras)
+    decision = decide(inputs, loop=loop, gains=settings.gains)
     notes = [state.note] if state.note else []
     if num_skipped:
         notes.append(f"{num_skipped} windows before this one were skipped")
-    target = _target(state, capacity, latency, inputs, decision, notes=notes, settings=settings)
+    target = _target(
+        state, capacity, _manifest(capacity, latency, seen), inputs, decision, notes=notes, settings=settings
+    )
     due = state.num_ticks % settings.snapshot_ticks == 0
     state = msgspec.structs.replace(
         state,
         last_tick=index,
         num_ticks=state.num_ticks + 1,
-        extras=decision.extras,
+        loop=decision.loop,
         estimates=smoothed,
         hold=hold,
         note="",
@@ -150,7 +167,7 @@ def _tick(
 def _target(
     state: CellState,
     capacity: CapacityFacts,
-    latency: LatencyFacts,
+    manifest: list[WindowRef],
     inputs: Inputs,
     decision: Decision,
     *,
@@ -171,19 +188,23 @@ def _target(
         segment_shares=[],
         reason=decision.reason,
         detail="; ".join([decision.detail, *notes])[:4096],
-        manifest=[
-            WindowRef(
-                kind="capacity",
-                source_partition=capacity.source_partition,
-                window_index=capacity.window_index,
-            ),
-            WindowRef(kind="latency", source_partition=latency.source_partition, window_index=latency.window_index),
-        ],
+        manifest=manifest,
         latency_limit_ms=limits.latency_limit_ms,
-        latency_p99_ms=latency.p99_ms,
+        latency_p99_ms=inputs.p99_ms,
         request_rate_per_s=inputs.planned_rate_per_s,
         controller_version=CONTROLLER_VERSION,
     )
+
+
+def _manifest(capacity: CapacityFacts, latency: LatencyFacts, seen: Evidence) -> list[WindowRef]:
+    """The capacity window, the latency windows whose merged figures were read, and that of the tick in any case."""
+    own = WindowRef(kind="latency", source_partition=latency.source_partition, window_index=latency.window_index)
+    earlier = [window for window in seen.windows if window.window_index != latency.window_index]
+    return [
+        WindowRef(kind="capacity", source_partition=capacity.source_partition, window_index=capacity.window_index),
+        *earlier,
+        own,
+    ]
 
 
 def _pools(window: ControlWindow, settings: ControlSettings) -> tuple[PoolSnapshot, ...]:

@@ -8,10 +8,13 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from schemas.records import CandidateTarget, CellLimits, ControllerSnapshot, PoolSnapshot
+from schemas.records import CandidateTarget, CellLimits, ControllerSnapshot, HistogramFields, PoolSnapshot, WindowRef
 from schemas.records.fields import CellName, Count, Label, Name, Partition, Quantity, Text, TimeMs
+from streams.control.error import Cause
+from streams.control.gains import Gains
+from streams.control.pid import Memory
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 # An index before every window: nothing seen yet.
 NONE_YET = -1
 
@@ -42,12 +45,41 @@ class LatencyFacts(Struct, frozen=True, kw_only=True):
     source_partition: Partition
     num_routers: Count
     num_requests: Count
-    num_samples: Count
-    p99_ms: float | None
+    latency: HistogramFields
     offered: Count
     dropped: Count
     wide_busy_us: Count
     wide_units_done: Count
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """What the latency windows since the loop last moved say, merged; ``windows`` are those that say anything."""
+
+    windows: tuple[WindowRef, ...] = ()
+    latency: HistogramFields | None = None
+    offered: Count = 0
+    dropped: Count = 0
+
+
+class Loop(Struct, frozen=True, kw_only=True):
+    """The candidate loop between two ticks.
+
+    ``target`` is the last target before rounding, so that steps of less than a candidate add up; at or below base there
+    are no extras, as with the 0 from which it starts. It is the target and not the extras that is kept: requests bring
+    their own base, so a new base of the cell alone does not change how much work they are. ``cause`` is what the error
+    in ``memory`` was of. Nothing rises for ``hold_ticks`` more, as too much was shed. ``limits``, ``gains`` and
+    ``held`` (by an operator) tell what ruled the last move, None where there was none: a change of them moves next to
+    nothing.
+    """
+
+    target: float = 0.0
+    memory: Memory | None = None
+    cause: Cause | None = None
+    hold_ticks: Count = 0
+    limits: CellLimits | None = None
+    gains: Gains | None = None
+    held: bool = False
+    evidence: Evidence = Evidence()
 
 
 class Estimates(Struct, frozen=True, kw_only=True):
@@ -84,8 +116,8 @@ class Sent(Struct, frozen=True, kw_only=True):
 class CellState(Struct, frozen=True, kw_only=True):
     """Everything that one cell's controller knows. Values only: an older state is never changed.
 
-    ``last_*`` are the largest window indices taken in, by kind, and of the last tick. ``extras`` is the last target
-    less its base. Of the two ``pending`` tuples at most one holds windows: those of the kind that is ahead.
+    ``last_*`` are the largest window indices taken in, by kind, and of the last tick. Of the two ``pending`` tuples at
+    most one holds windows: those of the kind that is ahead.
     """
 
     cell: CellName
@@ -94,7 +126,7 @@ class CellState(Struct, frozen=True, kw_only=True):
     last_latency: int = NONE_YET
     last_tick: int = NONE_YET
     num_ticks: Count = 0
-    extras: Count = 0
+    loop: Loop = Loop()
     estimates: Estimates = Estimates()
     hold: Hold | None = None
     note: Label = ""
@@ -104,16 +136,45 @@ class CellState(Struct, frozen=True, kw_only=True):
     sent_latency: Sent | None = None
 
 
+class _Version1(Struct, frozen=True, kw_only=True):
+    """What is taken over from a state of version 1: all but latency windows that still waited, kept as a p99 alone."""
+
+    cell: CellName
+    window_ms: Count = 0
+    last_capacity: int = NONE_YET
+    last_latency: int = NONE_YET
+    last_tick: int = NONE_YET
+    num_ticks: Count = 0
+    estimates: Estimates = Estimates()
+    hold: Hold | None = None
+    pending_capacity: tuple[CapacityFacts, ...] = ()
+    sent_capacity: Sent | None = None
+    sent_latency: Sent | None = None
+
+    def taken_over(self) -> CellState:
+        """State of this version: at the target that was sent last, or from base where that is not at hand."""
+        targets = [sent.target for sent in (self.sent_capacity, self.sent_latency) if sent is not None]
+        target = next((sent for sent in targets if sent is not None and sent.window_index == self.last_tick), None)
+        return CellState(
+            loop=Loop(target=float(target.candidate_target)) if target is not None else Loop(),
+            note="the controller was replaced by a newer one",
+            **{field: getattr(self, field) for field in self.__struct_fields__},
+        )
+
+
 def encode_state(state: CellState) -> bytes:
     """Canonical bytes: the version, then MessagePack with the fields in their declared order."""
     return bytes([STATE_VERSION]) + msgspec.msgpack.encode(state)
 
 
 def decode_state(data: bytes) -> CellState:
-    """State from its bytes; raises StateError when they are damaged or of another version."""
-    if not data or data[0] != STATE_VERSION:
-        raise StateError(f"state version {data[:1].hex() or 'missing'}, this release reads {STATE_VERSION:02x}")
+    """State from its bytes, those of version 1 included; raises StateError for damaged ones and other versions."""
+    version = data[:1].hex() or "missing"
     try:
-        return msgspec.msgpack.decode(data[1:], type=CellState)
+        if version == f"{STATE_VERSION:02x}":
+            return msgspec.msgpack.decode(data[1:], type=CellState)
+        if version == "01":
+            return msgspec.msgpack.decode(data[1:], type=_Version1).taken_over()
     except msgspec.DecodeError as error:
         raise StateError(f"state cannot be read: {error}") from error
+    raise StateError(f"state version {version}, this release reads 01 and {STATE_VERSION:02x}")

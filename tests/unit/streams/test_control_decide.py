@@ -1,4 +1,4 @@
-"""The rule of one tick: bounds, order of precedence, fast down and slow up."""
+"""The decision of one tick: bounds, order of precedence, fast down and slow up, no jump at a change."""
 
 import math
 
@@ -8,11 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.records import CellLimits
-from streams.control.decide import MIN_LATENCY_SAMPLES, Inputs, decide
-from streams.control.state import Hold
+from streams.control import decide as decide_module
+from streams.control.decide import Inputs
+from streams.control.gains import DEFAULT_GAINS, Gains
+from streams.control.pid import Memory
+from streams.control.state import Evidence, Hold, Loop
 
 LIMITS = CellLimits(base_candidates=100, max_candidates=600, latency_limit_ms=100.0, rise_share=0.1)
 SPAN = 500
+MIN_SAMPLES = DEFAULT_GAINS.min_samples
+
+
+def decide(given: Inputs, *, previous_extras: float = 0.0, **changes) -> decide_module.Decision:
+    """Decision after a loop that stood at so many extras."""
+    gains = changes.pop("gains", DEFAULT_GAINS)
+    loop = Loop(target=given.limits.base_candidates + previous_extras, **changes)
+    return decide_module.decide(given, loop=loop, gains=gains)
 
 
 def inputs(**changes) -> Inputs:
@@ -24,7 +35,7 @@ def inputs(**changes) -> Inputs:
         "num_routers": 1,
         "num_requests": 200,
         "num_samples": 200,
-        "p99_ms": 40.0,
+        "p99_ms": 20.0,
         "shed_share": 0.0,
     }
     return Inputs(**{**calm, **changes})
@@ -43,7 +54,7 @@ any_float = st.floats(allow_nan=True, allow_infinity=True)
     planned_rate_per_s=any_float,
     shed_share=any_float,
     p99_ms=st.none() | any_float,
-    previous_extras=st.integers(-(2**62), 2**62),
+    previous_extras=any_float,
     num_routers=st.integers(0, 3),
     num_requests=st.integers(0, 2**62),
     num_samples=st.integers(0, 2**62),
@@ -60,6 +71,8 @@ def test_whatever_comes_in_the_target_stays_between_base_and_max(previous_extras
     assert 0 <= decision.extras <= span
     assert 0.0 <= decision.budget_units_s <= 1e12
     assert decision.detail
+    assert math.isfinite(decision.loop.target)
+    assert decision.loop.memory is None or math.isfinite(decision.loop.memory.error + decision.loop.memory.slope)
 
 
 @pytest.mark.parametrize("field", ["usable_units", "units_per_unit_s", "planned_rate_per_s", "shed_share", "p99_ms"])
@@ -86,41 +99,79 @@ def test_a_shrinking_pool_pulls_down_in_one_tick_though_latency_is_calm():
     assert decide(inputs(usable_units=0.01), previous_extras=SPAN).extras == 3
 
 
-def test_latency_over_the_limit_shrinks_extras_in_proportion_at_once():
+@pytest.mark.parametrize("changes", [{"latency_limit_ms": math.nan}, {"rise_share": math.nan}, {"utilisation": -0.5}])
+def test_absurd_limits_fall_to_base_and_leave_nothing_behind(changes):
+    decision = decide(inputs(limits=limits(**changes)), previous_extras=SPAN)
+    assert (decision.extras, decision.reason) == (0, "absurd")
+    assert decision.loop == Loop()
+
+
+def test_p99_above_the_setpoint_takes_extras_away_and_says_so():
     decision = decide(inputs(p99_ms=125.0), previous_extras=400)
-    assert (decision.extras, decision.reason) == (320, "latency")
+    assert decision.extras < 400
+    assert decision.reason == "latency"
+    assert decision.detail.startswith("p99 125.0 ms, aim 90.0 of 100.0 ms: 400.0 to ")
 
 
-def test_latency_far_over_the_limit_falls_to_base():
-    assert decide(inputs(p99_ms=200.0), previous_extras=400).extras == 0
+def test_the_cap_is_named_when_it_is_what_binds():
+    # 8,750 candidates/s for 100 requests/s: 87 extras each.
+    poor = {"usable_units": 0.25}
+    assert decide(inputs(**poor), previous_extras=87.5).reason == "capacity"
+    assert decide(inputs(p99_ms=91.0, **poor), previous_extras=200).reason == "capacity"
+    assert decide(inputs(p99_ms=91.0, **poor), previous_extras=87.5).reason != "capacity"
+    assert decide(inputs(p99_ms=900.0, **poor), previous_extras=200).reason == "latency"
 
 
-def test_one_extra_is_taken_away_too():
-    assert decide(inputs(p99_ms=101.0), previous_extras=1).extras == 0
-    assert decide(inputs(shed_share=0.02), previous_extras=1).extras == 0
+def test_latency_far_over_the_limit_takes_everything_in_one_tick():
+    decision = decide(inputs(p99_ms=900.0), previous_extras=SPAN)
+    assert (decision.extras, decision.reason) == (0, "latency")
 
 
-def test_sheds_above_the_allowance_shrink_to_what_was_ranked_and_keep_from_rising():
+def test_sheds_beyond_the_allowance_pull_down_though_latency_is_calm():
     decision = decide(inputs(shed_share=0.505), previous_extras=400)
-    assert (decision.extras, decision.reason) == (200, "shedding")
+    # Twice what may be offered is: an error of -1, by the integral gain and the position, of the span.
+    assert decision.extras == 400 - round(0.18 * 0.8 * SPAN)
+    assert decision.reason == "shedding"
+    assert "0.505 of the extras dropped, allowed 0.010" in decision.detail
 
 
-def test_sheds_within_the_allowance_do_not_hinder():
-    assert decide(inputs(shed_share=0.01), previous_extras=400).reason == "rising"
+def test_the_worse_of_latency_and_sheds_counts():
+    alone = decide(inputs(shed_share=0.505), previous_extras=400)
+    assert decide(inputs(p99_ms=95.0, shed_share=0.505), previous_extras=400).extras == alone.extras
+    assert decide(inputs(p99_ms=400.0, shed_share=0.505), previous_extras=400).extras < alone.extras
 
 
-def test_the_harder_pull_counts():
-    decision = decide(inputs(p99_ms=125.0, shed_share=0.505), previous_extras=400)
-    assert (decision.extras, decision.reason) == (200, "shedding")
+def test_few_sheds_do_not_hinder_and_nothing_rises_at_the_allowance():
+    assert decide(inputs(shed_share=0.005), previous_extras=400).reason == "rising"
+    at_allowance = decide(inputs(shed_share=0.01), previous_extras=400)
+    assert (at_allowance.extras, at_allowance.reason) == (400, "steady")
 
 
-def test_it_rises_by_a_share_of_the_span_and_no_more():
-    decision = decide(inputs(), previous_extras=100)
-    assert (decision.extras, decision.reason) == (150, "rising")
+def test_after_sheds_nothing_rises_for_some_ticks():
+    loop = decide(inputs(shed_share=0.02), previous_extras=400).loop
+    made = []
+    for _ in range(DEFAULT_GAINS.shed_hold_ticks):
+        decision = decide_module.decide(inputs(), loop=loop)
+        loop = decision.loop
+        made.append(decision.extras)
+    assert made[:-1] == [made[0]] * (len(made) - 1)
+    assert made[-1] > made[0]
 
 
-def test_it_leaves_base_by_one_even_if_the_share_is_less_than_a_candidate():
-    assert decide(inputs(limits=limits(rise_share=0.000_1)), previous_extras=0).extras == 1
+def test_it_rises_by_a_share_of_the_span_at_most():
+    decision = decide(inputs(p99_ms=1.0), previous_extras=300)
+    assert (decision.extras, decision.reason) == (350, "rising")
+
+
+def test_steps_of_less_than_a_candidate_add_up():
+    small = CellLimits(base_candidates=10, max_candidates=20, latency_limit_ms=100.0, rise_share=0.01)
+    loop, made = Loop(), []
+    for _ in range(400):
+        decision = decide_module.decide(inputs(limits=small), loop=loop)
+        loop = decision.loop
+        made.append(decision.extras)
+    assert made[0] == 0
+    assert made[-1] == 10
 
 
 def test_at_the_top_it_is_steady():
@@ -128,14 +179,21 @@ def test_at_the_top_it_is_steady():
     assert (decision.extras, decision.reason) == (SPAN, "steady")
 
 
-@pytest.mark.parametrize("changes", [{"num_samples": MIN_LATENCY_SAMPLES - 1}, {"p99_ms": None}, {"p99_ms": 95.0}])
-def test_few_samples_and_latency_near_the_limit_hold(changes):
-    decision = decide(inputs(**changes), previous_extras=100)
+@pytest.mark.parametrize("p99_ms", [None, 20.0, 900.0])
+def test_few_samples_move_nothing_and_are_kept_for_later(p99_ms):
+    kept = Evidence(offered=7)
+    given = inputs(num_samples=MIN_SAMPLES - 1, p99_ms=p99_ms)
+    decision = decide(given, previous_extras=100.5, evidence=kept, memory=Memory(error=1.0, slope=0.0))
     assert (decision.extras, decision.reason) == (100, "steady")
+    assert decision.loop.target == 200.5
+    assert decision.loop.evidence == kept
+    assert decide(inputs(num_samples=MIN_SAMPLES), previous_extras=100.5, evidence=kept).loop.evidence == Evidence()
 
 
-def test_few_samples_do_not_pull_down_either():
-    assert decide(inputs(num_samples=5, p99_ms=900.0), previous_extras=100).extras == 100
+def test_few_samples_do_not_keep_what_the_pool_cannot_pay_for():
+    decision = decide(inputs(num_samples=1, usable_units=0.01), previous_extras=100)
+    assert (decision.extras, decision.reason) == (3, "capacity")
+    assert decide(inputs(), previous_extras=decision.loop.target - 100).extras <= 3 + 50
 
 
 @pytest.mark.parametrize("rate", [0.0, 5e-324])
@@ -161,3 +219,53 @@ def test_an_override_is_kept_within_the_limits(asked, extras):
 def test_no_operator_stands_above_what_makes_extras_impossible(changes):
     hold = Hold(action="override", operator="ops", reason="a drill", candidate_target=600, expires_ms=None)
     assert decide(inputs(hold=hold, **changes), previous_extras=SPAN).extras == 0
+
+
+MOVING = Loop(target=400.0, memory=Memory(error=0.2, slope=0.1), cause="latency", limits=LIMITS, gains=DEFAULT_GAINS)
+
+
+@pytest.mark.parametrize("p99_ms", [1.0, 60.0, 120.0, 2_000.0])
+@pytest.mark.parametrize(
+    ("changes", "gains"),
+    [
+        ({}, Gains(integral=1.0, rise_integral=1.0, proportional=1.0, derivative=1.0)),
+        ({}, Gains(setpoint_share=0.4)),
+        ({"latency_limit_ms": 50.0}, DEFAULT_GAINS),
+        ({"latency_limit_ms": 500.0}, DEFAULT_GAINS),
+        ({"max_candidates": 2_000, "rise_share": 1.0}, DEFAULT_GAINS),
+        ({"base_candidates": 50}, DEFAULT_GAINS),
+    ],
+)
+def test_a_change_of_gains_or_limits_moves_the_target_by_a_hundredth_of_the_span_at_most(p99_ms, changes, gains):
+    new = limits(**changes)
+    decision = decide_module.decide(inputs(limits=new, p99_ms=p99_ms), loop=MOVING, gains=gains)
+    span = new.max_candidates - new.base_candidates
+    assert abs(new.base_candidates + decision.extras - 400) <= 0.01 * span
+    assert decision.loop.gains == gains
+
+
+@pytest.mark.parametrize("p99_ms", [1.0, 2_000.0])
+def test_the_end_of_a_hold_moves_the_target_by_a_hundredth_of_the_span_at_most(p99_ms):
+    hold = Hold(action="override", operator="ops", reason="a drill", candidate_target=400, expires_ms=None)
+    held = decide(inputs(hold=hold, p99_ms=p99_ms), previous_extras=120)
+    assert held.extras == 300
+    first = decide_module.decide(inputs(p99_ms=p99_ms), loop=held.loop)
+    assert abs(first.extras - 300) <= 5
+    second = decide_module.decide(inputs(p99_ms=p99_ms), loop=first.loop)
+    assert abs(second.extras - first.extras) > 5
+
+
+def test_limits_below_the_target_are_kept_at_once_all_the_same():
+    decision = decide_module.decide(inputs(limits=limits(max_candidates=200)), loop=MOVING)
+    assert decision.extras == 100
+
+
+def test_another_cause_of_the_error_is_no_kick():
+    calm = decide(inputs(), previous_extras=250).loop
+    decision = decide_module.decide(inputs(shed_share=0.02), loop=calm)
+    assert "P -0.0" in decision.detail or "P +0.0" in decision.detail
+
+
+def test_whoever_fell_begins_anew():
+    fallen = decide(inputs(usable_units=0.0), previous_extras=300, memory=Memory(error=-20.0, slope=9.0), held=True)
+    assert fallen.loop == Loop()

@@ -105,7 +105,9 @@ def test_state_survives_its_bytes_and_has_one_form_of_them():
     assert encode_state(decode_state(encode_state(state))) == encode_state(state)
 
 
-@pytest.mark.parametrize("data", [b"", b"\x02" + encode_state(CellState(cell="a"))[1:], b"\x01\xff", b"\x01\x80"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\x03" + encode_state(CellState(cell="a"))[1:], b"\x02\xff", b"\x02\x80", b"\x01\x80"]
+)
 def test_bytes_that_are_no_state_are_refused(data):
     with pytest.raises(StateError):
         decode_state(data)

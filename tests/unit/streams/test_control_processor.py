@@ -69,7 +69,9 @@ def test_the_target_names_its_windows_and_how_long_it_holds():
     assert target.request_rate_per_s == 100.0
     assert target.coverage == 0.0
     assert target.reason == "rising"
-    assert target.candidate_target == LIMITS.base_candidates + 50
+    assert target.latency_p99_ms == pytest.approx(40.0, rel=0.001)
+    assert LIMITS.base_candidates < target.candidate_target <= LIMITS.base_candidates + 50
+    assert target.controller_version == "pid-1"
 
 
 def test_a_window_seen_again_changes_nothing_and_sends_what_it_sent():
@@ -97,8 +99,8 @@ def test_a_window_that_never_came_is_skipped_and_the_next_target_says_so():
 def test_after_a_gap_longer_than_a_targets_validity_it_rises_from_base():
     near = targets(play([*pair(7), *pair(10)])[1])
     far = targets(play([*pair(7), *pair(11)])[1])
-    assert near[10].candidate_target == LIMITS.base_candidates + 100
-    assert far[11].candidate_target == LIMITS.base_candidates + 50
+    assert near[10].candidate_target > near[7].candidate_target
+    assert far[11].candidate_target == far[7].candidate_target
 
 
 def test_pending_windows_are_bounded_and_the_tick_resumes_with_the_newest():
@@ -122,7 +124,7 @@ def test_when_capacity_goes_the_target_is_base_in_one_tick():
     log += [capacity_window(5, units=0.0), latency_window(5)]
     log += [capacity_window(6, units=2.0, noticed=2.0), latency_window(6)]
     _, steps = play(log)
-    assert targets(steps)[4].candidate_target == 350
+    assert targets(steps)[4].candidate_target > 100
     assert (targets(steps)[5].candidate_target, targets(steps)[5].reason) == (100, "no_capacity")
     assert (targets(steps)[6].candidate_target, targets(steps)[6].reason) == (100, "no_capacity")
 
@@ -156,12 +158,12 @@ def test_a_busy_pool_is_planned_by_its_measured_speed():
 
 
 def test_a_surge_of_requests_lowers_the_target_in_the_same_tick():
-    log = [window for index in range(11) for window in pair(index)]
-    log += [capacity_window(11), latency_window(11, num_requests=20_000)]
+    log = [window for index in range(40) for window in pair(index)]
+    log += [capacity_window(40), latency_window(40, num_requests=20_000)]
     made = targets(play(log)[1])
-    assert made[10].candidate_target == 600
-    assert made[11].request_rate_per_s == 10_000.0
-    assert (made[11].candidate_target, made[11].reason) == (100 + 14, "capacity")
+    assert made[39].candidate_target == 600
+    assert made[40].request_rate_per_s == 10_000.0
+    assert (made[40].candidate_target, made[40].reason) == (100 + 14, "capacity")
 
 
 def test_a_quiet_window_keeps_the_rate_and_the_target():
@@ -174,7 +176,8 @@ def test_a_quiet_window_keeps_the_rate_and_the_target():
 def test_sheds_in_the_accounts_pull_the_target_down():
     log = [*pair(0), *pair(1), capacity_window(2), latency_window(2, offered=10_000, shed=5_050)]
     made = targets(play(log)[1])
-    assert (made[1].candidate_target, made[2].candidate_target, made[2].reason) == (200, 150, "shedding")
+    # Twice what may be offered is: an error of -1, by the integral gain of 0.18 and, near base, the floor of 0.1.
+    assert (made[2].reason, made[1].candidate_target - made[2].candidate_target) == ("shedding", 9)
 
 
 def test_operators_freeze_override_and_resume_in_the_order_of_the_log():
@@ -188,14 +191,18 @@ def test_operators_freeze_override_and_resume_in_the_order_of_the_log():
         *pair(3),
     ]
     made = targets(play(log)[1])
-    assert [made[index].candidate_target for index in range(4)] == [150, 150, 400, 450]
+    assert made[0].candidate_target > 100
+    assert made[1].candidate_target == made[0].candidate_target
+    assert made[2].candidate_target == 400
+    # Half a hundredth of the span at the change of who rules.
+    assert made[3].candidate_target == 402
     assert [made[index].reason for index in range(4)] == ["rising", "operator", "operator", "rising"]
 
 
 def test_a_command_ends_by_event_time():
-    log = [*pair(0), command_window(1, "freeze", expires_ms=3 * WINDOW_MS), *pair(1), *pair(2)]
+    log = [*pair(0), command_window(1, "freeze", expires_ms=3 * WINDOW_MS), *pair(1), *pair(2), *pair(3)]
     made = targets(play(log)[1])
-    assert [made[index].reason for index in range(3)] == ["rising", "operator", "rising"]
+    assert [made[index].reason for index in range(4)] == ["rising", "operator", "steady", "rising"]
 
 
 def test_commands_heard_again_after_a_crash_leave_the_same_state():
@@ -210,7 +217,7 @@ def test_windows_of_another_length_start_afresh_instead_of_being_taken_for_old_o
     # Windows of five times the length: their indices are a fifth.
     log += [capacity_window(300, window_ms=10_000), latency_window(300, window_ms=10_000)]
     state, steps = play(log)
-    assert targets(steps)[300].candidate_target == 150
+    assert targets(steps)[300].candidate_target == targets(steps)[1_000].candidate_target
     assert "windows are now 10000 ms" in targets(steps)[300].detail
     _, stale = play(pair(1_001), state)
     assert stale == [(), ()]
@@ -308,12 +315,16 @@ def test_going_back_in_the_log_after_a_crash_repeats_and_alters_nothing(log, dat
 @settings(deadline=None, max_examples=40)
 def test_a_replay_from_a_snapshot_gives_the_same_targets_from_there_on(log, data):
     _, whole = play(log)
-    places = [n for n, records in enumerate(whole) if any(isinstance(r, ControllerSnapshot) for r in records)]
+    # Where each was sent first: one sent again stands behind windows that it does not know yet.
+    places: dict[bytes, int] = {}
+    for number, records in enumerate(whole):
+        for record in records:
+            if isinstance(record, ControllerSnapshot):
+                places.setdefault(record.state, number)
     if not places:
         return
-    place = data.draw(st.sampled_from(places))
-    snapshot = next(record for record in whole[place] if isinstance(record, ControllerSnapshot))
-    _, resumed = play(log[place + 1 :], decode_state(snapshot.state))
+    snapshot, place = data.draw(st.sampled_from(sorted(places.items())))
+    _, resumed = play(log[place + 1 :], decode_state(snapshot))
     later = set(map(encode, flat(whole[place + 1 :]))) - set(map(encode, flat(whole[: place + 1])))
     assert later <= set(map(encode, flat(resumed)))
     assert set(map(encode, flat(resumed))) <= set(map(encode, flat(whole)))
