@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import fastavro
 import msgspec
+from fastavro.read import SchemaResolutionError
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 from msgspec import Struct
 
@@ -24,7 +25,7 @@ R = TypeVar("R", bound=Struct)
 
 # What fastavro raises on bytes that do not follow the schema; anything else is a fault of ours and is not caught.
 _TRUNCATED = (EOFError, struct.error)
-_MALFORMED = (ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError)
+_MALFORMED = (ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError, SchemaResolutionError)
 
 
 @cache
@@ -36,7 +37,14 @@ def avro_schema(record_type: type[Struct]) -> dict[str, Any]:
 @cache
 def parsed_schema(record_type: type[Struct]) -> Any:
     """The schema as fastavro wants it for reading and writing."""
-    return parse_schema(avro_schema(record_type))
+    types: dict[str, Any] = {}
+    parsed = parse_schema(avro_schema(record_type), named_schemas=types)
+    for named in types.values():
+        for field in named["fields"]:
+            # Where a writer has no such field fastavro gives the default as it stands: in JSON, bytes are text.
+            if field["type"] == "bytes" and isinstance(field.get("default"), str):
+                field["default"] = field["default"].encode("latin-1")
+    return parsed
 
 
 @cache

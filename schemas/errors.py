@@ -36,3 +36,10 @@ class RecordError(Exception):
         self.detail = detail
         self.field = field
         self.position = position
+
+
+class SchemaPendingError(Exception):
+    """The schema of a record is not known yet: the registry has been asked, or does not answer.
+
+    Nothing is wrong with the record, so it is no RecordError. Whoever reads waits with it and what stands behind it.
+    """

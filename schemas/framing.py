@@ -5,7 +5,7 @@ Confluent wire format: 00, then the registry's schema id, 4 bytes big-endian. Re
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -23,8 +23,32 @@ MAX_RECORD_BYTES = 1 << 20
 # An envelope holds a whole record and its headers beside its own fields.
 DEAD_LETTER_MAX_BYTES = 4 << 20
 
-# Resolves a registry's schema id to (record name, writer schema); None where no registry is configured.
+# Resolves a registry's schema id to (record name, writer schema). Raises RecordError for an id that leads to nothing
+# that can be read, SchemaPendingError for one that is not known yet.
 SchemaById = Callable[[int], tuple[str, Any]]
+
+
+class SchemaRegistry(Protocol):
+    """What framing asks of a Schema Registry. Neither method waits for the network."""
+
+    def schema_by_id(self, schema_id: int) -> tuple[str, Any]:
+        """Record name and writer schema of an id; raises as SchemaById says."""
+        ...
+
+    def id_of(self, record_type: type[Struct]) -> int:
+        """Id of the current schema of one of our record types; raises where the registry does not have it."""
+        ...
+
+
+# The registry of this process, set once where it starts. Ids mean the same to every reader and writer in it, and the
+# pure processors decode without being handed one.
+_registry: SchemaRegistry | None = None
+
+
+def use_registry(registry: SchemaRegistry | None) -> None:
+    """Frame and read records with a Schema Registry from now on, or with none."""
+    global _registry
+    _registry = registry
 
 
 def encode(record: Struct) -> bytes:
@@ -32,11 +56,33 @@ def encode(record: Struct) -> bytes:
     return SINGLE_OBJECT_MARKER + schema_fingerprint(type(record)) + encode_body(record)
 
 
+def frame(record: Struct) -> bytes:
+    """Record as it is sent: in the Confluent wire format where a registry is in use, else as ``encode`` has it."""
+    if _registry is None:
+        return encode(record)
+    schema_id = _registry.id_of(type(record))
+    return CONFLUENT_MAGIC.to_bytes(1, "big") + schema_id.to_bytes(4, "big") + encode_body(record)
+
+
+def require_schema(value: bytes | None) -> None:
+    """Return when the schema of a framed value is known, or will never be; raises SchemaPendingError otherwise.
+
+    For those who must not begin with a record before they can end with it. Cheap where no registry is in use.
+    """
+    if _registry is None or not value or value[0] != CONFLUENT_MAGIC or len(value) < CONFLUENT_HEADER_BYTES:
+        return
+    # Asked of every record: a context manager would cost more than the question.
+    try:  # noqa: SIM105
+        _registry.schema_by_id(int.from_bytes(value[1:CONFLUENT_HEADER_BYTES], "big"))
+    except RecordError:
+        pass
+
+
 class Decoder:
     """Reads the record types of one topic from framed bytes.
 
-    ``schema_by_id`` resolves Confluent framing; without it such records are refused as ``unknown_schema``. Larger
-    values than ``max_bytes`` are not looked into.
+    ``schema_by_id`` resolves Confluent framing, by default the registry in use; where there is none such records are
+    refused as ``unknown_schema``. Larger values than ``max_bytes`` are not looked into.
     """
 
     def __init__(
@@ -52,7 +98,10 @@ class Decoder:
         self._max_bytes = max_bytes
 
     def decode(self, value: bytes | None) -> Struct:
-        """Record in ``value``; raises RecordError with the reason, field and position (counted from the frame)."""
+        """Record in ``value``; raises RecordError with the reason, field and position (counted from the frame).
+
+        Raises SchemaPendingError when its schema is not known yet: nothing is wrong with the record then.
+        """
         if not value:
             raise RecordError("empty", "no value")
         if len(value) > self._max_bytes:
@@ -76,11 +125,12 @@ class Decoder:
         if len(value) < CONFLUENT_HEADER_BYTES:
             raise RecordError("truncated", "ends inside the frame", position=len(value))
         schema_id = int.from_bytes(value[1:CONFLUENT_HEADER_BYTES], "big")
-        if self._schema_by_id is None:
+        schema_by_id = self._schema_by_id or (None if _registry is None else _registry.schema_by_id)
+        if schema_by_id is None:
             raise RecordError(
                 "unknown_schema", f"registry schema id {schema_id}, but no registry is configured", position=1
             )
-        name, writer_schema = self._schema_by_id(schema_id)
+        name, writer_schema = schema_by_id(schema_id)
         record_type = self._by_name.get(name)
         if record_type is None:
             raise RecordError("unknown_schema", f"schema id {schema_id} is {name}, not of this topic", position=1)
@@ -88,7 +138,7 @@ class Decoder:
 
 
 def decode_as(value: bytes | None, record_type: type[R]) -> R:
-    """Record of one known type from single-object bytes; raises RecordError."""
+    """Record of one known type from framed bytes; raises as ``Decoder.decode``."""
     max_bytes = DEAD_LETTER_MAX_BYTES if issubclass(record_type, DeadLetter) else MAX_RECORD_BYTES
     record = Decoder([record_type], max_bytes=max_bytes).decode(value)
     assert isinstance(record, record_type)

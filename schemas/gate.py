@@ -1,7 +1,8 @@
 """The gate's file format: one word per pool on a host that says whether optional work may run now.
 
-`<pool>.gate` in the runtime folder is mapped into memory by the host's agent, which alone writes the header, and
-by the rankers, each of which writes one slot. All fields are little-endian and, but for the magic and the
+`<pool>.gate` in the runtime folder is read and written in place by the host's agent, which alone writes the header, and
+by the rankers, each of which writes one slot. It may be mapped into memory; these programs do without, as a file that
+somebody cuts short would end whoever has it mapped. All fields are little-endian and, but for the magic and the
 version, 8-byte words at multiples of 8, so that one aligned store or load moves each whole on x86-64 and arm64.
 
     word  header (128 bytes)                        word  ranker slot (64 bytes each, NUM_SLOTS of them)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 import stat
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from schemas.gate import GATE_SIZE_BYTES, GateError, GateHeader, gate_file_name, pack_gate, unpack_gate
+from schemas.gate import GateError, GateHeader, gate_file_name, pack_gate
 
 # Nanoseconds of the host's CLOCK_MONOTONIC.
 Clock = Callable[[], int]
@@ -77,14 +75,13 @@ class GateFolder:
             raise
         return fd
 
-    def create_gate_if_absent(self, pool: str, header: GateHeader) -> None:
-        """Create the pool's gate whole or not at all; the folder's lock is held.
+    def create_gate(self, pool: str, header: GateHeader) -> None:
+        """Create the pool's gate whole or not at all, in place of a file of its name; the folder's lock is held.
 
-        1. write a file of another name  2. rename it: nobody ever sees half a gate.
+        1. write a file of another name  2. rename it: nobody ever sees half a gate. A file that it replaces stays for
+        those who have it open.
         """
         name = gate_file_name(pool)
-        if self.inode(pool) is not None:
-            return
         draft = f".{name}.{os.getpid()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(draft, flags, 0o600, dir_fd=self._fd)
@@ -98,15 +95,6 @@ class GateFolder:
             return os.stat(gate_file_name(pool), dir_fd=self._fd, follow_symlinks=False).st_ino
         except FileNotFoundError:
             return None
-
-
-def map_gate(path: Path, fd: int) -> mmap.mmap:
-    """Return the file mapped for reading and writing. Raises GateError when it is not of this layout."""
-    if sys.byteorder != "little":
-        raise GateError(path, "needs a little-endian host, as its words are read in place")
-    # Read first: a mapping longer than its file would end the process on the first touch.
-    unpack_gate(path, os.pread(fd, GATE_SIZE_BYTES + 1, 0))
-    return mmap.mmap(fd, GATE_SIZE_BYTES)
 
 
 def boot_id() -> bytes:

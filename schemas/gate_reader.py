@@ -12,12 +12,9 @@ from typing import Final, Self
 from schemas.gate import (
     CLOSED_WORD,
     FREE,
-    GATE_SIZE_BYTES,
     GENERATION_WORD,
-    LEASE_WORD,
     NOTICE_WORD,
     NUM_SLOTS,
-    OPEN_BYTE,
     REASON_WORD,
     SLOT_DRAINED,
     SLOT_GENERATION,
@@ -32,14 +29,12 @@ from schemas.gate import (
     gate_file_name,
     runtime_folder,
     slot_word,
-    unpack_gate,
 )
-from schemas.gate_folder import Clock, GateFolder, ProcessStart, boot_id, map_gate, process_start
+from schemas.gate_file import GateFile
+from schemas.gate_folder import Clock, GateFolder, ProcessStart, boot_id, process_start
 
 # A ranker that is not let through looks this often whether the file has come or was replaced.
 ATTACH_EVERY_NS: Final = 200_000_000
-
-_BLIND: Final = memoryview(bytes(GATE_SIZE_BYTES))
 
 
 class GateReader:
@@ -64,10 +59,9 @@ class GateReader:
         self._boot = boot_id() if host_boot_id is None else host_boot_id
         self._folder = runtime_folder() if folder is None else folder
         self.path = self._folder / gate_file_name(pool)
+        self._file: GateFile | None = None
         self._inode: int | None = None
         self._slot = 0
-        self._bytes = _BLIND
-        self._words = _BLIND.cast("q")
         self.problem: str | None = None
         self._next_attach_ns = 0
         self._attach(clock_ns())
@@ -75,40 +69,46 @@ class GateReader:
     def is_open(self, now_ns: int | None = None) -> bool:
         """Return whether optional work may run now: the byte is 1 and the lease has not run out.
 
-        The look between chunks: two loads from mapped memory, and no system call while the gate is open.
+        The look between chunks: one short read while the gate is open.
         """
         if now_ns is None:
             now_ns = self._clock_ns()
-        if self._bytes[OPEN_BYTE] == 1 and now_ns < self._words[LEASE_WORD]:
-            return True
+        if self._file is not None:
+            try:
+                is_flipped_open, lease_until_ns = self._file.look()
+            except (GateError, OSError) as error:
+                self._lose(error)
+            else:
+                if is_flipped_open and now_ns < lease_until_ns:
+                    return True
         if now_ns >= self._next_attach_ns:
             self._attach(now_ns)
         return False
 
     @property
     def is_attached(self) -> bool:
-        """Whether a gate is mapped and a slot held; `problem` says why not."""
-        return self._inode is not None
+        """Whether a gate is open here and a slot held; `problem` says why not."""
+        return self._file is not None
 
     @property
     def generation(self) -> int:
         """Flips so far; another number than at the last look tells of a closing in between. 0 while blind."""
-        return self._words[GENERATION_WORD]
+        return self._word(GENERATION_WORD)
 
     @property
     def closed_ns(self) -> int:
         """Time of the last flip to closed, 0 for never."""
-        return self._words[CLOSED_WORD]
+        return self._word(CLOSED_WORD)
 
     @property
     def notice_ns(self) -> int:
         """When a reclaim is announced for, 0 for none."""
-        return self._words[NOTICE_WORD]
+        return self._word(NOTICE_WORD)
 
     @property
     def reason(self) -> int:
         """Why the gate was flipped last: a FlipReason, or the number of a newer agent's reason."""
-        return self._words[REASON_WORD]
+        return self._word(REASON_WORD)
 
     def closing_to_acknowledge(self) -> int | None:
         """Return the generation of a closing that this ranker has not acknowledged yet, None when there is none.
@@ -118,7 +118,7 @@ class GateReader:
         generation = self.generation
         if generation % 2 or not self.is_attached:
             return None
-        return generation if generation > self._words[slot_word(self._slot, SLOT_GENERATION)] else None
+        return generation if generation > self._word(slot_word(self._slot, SLOT_GENERATION)) else None
 
     def acknowledge(self, generation: int, *, last_chunk_end_ns: int, drained_ns: int) -> None:
         """Say that the closing is obeyed and device memory free. Without a slot there is nobody to tell.
@@ -152,18 +152,39 @@ class GateReader:
     ) -> None:
         self.close()
 
+    def _word(self, index: int) -> int:
+        """One word of the file; 0 while blind."""
+        if self._file is None:
+            return 0
+        try:
+            return self._file.word(index)
+        except (GateError, OSError) as error:
+            self._lose(error)
+            return 0
+
     def _put(self, field: int, value: int) -> None:
-        self._words[slot_word(self._slot, field)] = value
+        if self._file is None:
+            return
+        try:
+            self._file.put(slot_word(self._slot, field), value)
+        except (GateError, OSError) as error:
+            self._lose(error)
+
+    def _lose(self, error: Exception) -> None:
+        """The file broke under us: blind until its agent has made a new one."""
+        self.problem = str(error)
+        if self._file is not None:
+            self._file.close()
+        self._file = self._inode = None
 
     def _detach(self) -> None:
-        if self.is_attached:
-            self._put(SLOT_STATE, FREE)
-            self._inode = None
-            self._words = _BLIND.cast("q")
-            self._bytes = _BLIND
+        self._put(SLOT_STATE, FREE)
+        if self._file is not None:
+            self._file.close()
+        self._file = self._inode = None
 
     def _attach(self, now_ns: int) -> None:
-        """Map the file under the pool's name, unless it is the one mapped already, and claim a slot."""
+        """Open the file under the pool's name, unless it is the one open already, and claim a slot."""
         self._next_attach_ns = now_ns + ATTACH_EVERY_NS
         try:
             runtime = GateFolder(self._folder, create=False)
@@ -177,7 +198,7 @@ class GateReader:
             self._detach()
             # Not waiting: a look must stay short even while a stopped process holds the lock.
             with runtime.locked(wait=False):
-                self._map_and_claim(runtime)
+                self._open_and_claim(runtime)
             self.problem = None
         except BlockingIOError:
             self.problem = f"{self.path}: the folder is locked by another process"
@@ -186,37 +207,40 @@ class GateReader:
         finally:
             runtime.close()
 
-    def _map_and_claim(self, runtime: GateFolder) -> None:
-        """Map the gate and take a free slot, or one whose process is gone; the folder's lock is held.
+    def _open_and_claim(self, runtime: GateFolder) -> None:
+        """Open the gate and take a free slot, or one whose process is gone; the folder's lock is held.
 
         1. the slot's fields  2. its state  3. only then is the gate looked at.
         """
         fd = runtime.open_gate(self._pool)
         try:
-            header, slots = unpack_gate(self.path, os.pread(fd, GATE_SIZE_BYTES + 1, 0))
+            file = GateFile(self.path, fd)
+            header, slots = file.image()
             if header.boot_id != self._boot:
                 raise GateError(self.path, "was left from before the host's last boot")
             free = [n for n in range(NUM_SLOTS) if not self._is_alive(slots[n])]
             if not free:
                 raise GateError(self.path, f"all {NUM_SLOTS} slots are taken by live rankers")
-            mapped = memoryview(map_gate(self.path, fd))
-            inode = os.fstat(fd).st_ino
-        finally:
-            os.close(fd)  # the mapping stays
-        words = mapped.cast("q")
-        slot = free[0]
+            self._claim(file, free[0])
+        except (GateError, OSError):
+            os.close(fd)
+            raise
+        self._file, self._inode, self._slot = file, file.inode, free[0]  # 3
+
+    def _claim(self, file: GateFile, slot: int) -> None:
         pid = os.getpid()
-        words[slot_word(slot, SLOT_STATE)] = FREE
-        words[slot_word(slot, SLOT_PID)] = pid  # 1
-        words[slot_word(slot, SLOT_PID_START)] = self._starts(pid) or 0
-        words[slot_word(slot, SLOT_LAST_CHUNK_END)] = 0
-        words[slot_word(slot, SLOT_DRAINED)] = 0
-        words[slot_word(slot, SLOT_HEARTBEAT)] = self._clock_ns()
-        # A closing that came before this ranker asks nothing of it; the next one does.
-        words[slot_word(slot, SLOT_GENERATION)] = words[GENERATION_WORD]
-        words[slot_word(slot, SLOT_STATE)] = TAKEN  # 2
-        self._slot, self._inode = slot, inode
-        self._bytes, self._words = mapped, words  # 3
+        # 1. A closing that came before this ranker asks nothing of it; the next one does.
+        for field, value in (
+            (SLOT_STATE, FREE),
+            (SLOT_PID, pid),
+            (SLOT_PID_START, self._starts(pid) or 0),
+            (SLOT_LAST_CHUNK_END, 0),
+            (SLOT_DRAINED, 0),
+            (SLOT_HEARTBEAT, self._clock_ns()),
+            (SLOT_GENERATION, file.word(GENERATION_WORD)),
+        ):
+            file.put(slot_word(slot, field), value)
+        file.put(slot_word(slot, SLOT_STATE), TAKEN)  # 2
 
     def _is_alive(self, slot: RankerSlot) -> bool:
         return slot.state == TAKEN and self._starts(slot.pid) == slot.pid_start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -14,18 +15,15 @@ from typing import Self
 from schemas.gate import (
     AGENT_PID_WORD,
     CLOSED_WORD,
-    GATE_SIZE_BYTES,
     GENERATION_WORD,
     LEASE_WORD,
     NOTICE_WORD,
     NUM_SLOTS,
-    OPEN_BYTE,
     OPENED_WORD,
     REASON_WORD,
     SLOT_GENERATION,
     SLOT_HEARTBEAT,
     SLOT_PID,
-    SLOT_STATE,
     TAKEN,
     FlipReason,
     GateError,
@@ -35,9 +33,11 @@ from schemas.gate import (
     pack_gate,
     runtime_folder,
     slot_word,
-    unpack_gate,
 )
-from schemas.gate_folder import Clock, GateFolder, ProcessStart, boot_id, map_gate, process_start
+from schemas.gate_file import BrokenGateError, GateFile, read_gate
+from schemas.gate_folder import Clock, GateFolder, ProcessStart, boot_id, process_start
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,68 +79,109 @@ class GateWriter:
         starts: ProcessStart = process_start,
         host_boot_id: bytes | None = None,
     ) -> None:
-        """Take the pool's gate, creating it if absent, and leave it closed.
+        """Take the pool's gate, creating it if absent or broken, and leave it closed.
 
         Raises GateError when another agent holds it, or folder or file cannot be trusted or is of another
-        layout; ValueError for a pool name that is no file name.
+        version; ValueError for a pool name that is no file name.
         """
         self._clock_ns = clock_ns
         self._starts = starts
-        boot = boot_id() if host_boot_id is None else host_boot_id
-        base = runtime_folder() if folder is None else folder
-        self.path = base / gate_file_name(pool)
-        runtime = GateFolder(base, create=True)
+        self._pool = pool
+        self._boot = boot_id() if host_boot_id is None else host_boot_id
+        self._folder = runtime_folder() if folder is None else folder
+        self.path = self._folder / gate_file_name(pool)
+        self._is_shut_down = False
+        # As last written: a file made anew goes on from there.
+        self._generation = 0
+        self._file = self._taken()
+
+    def _taken(self) -> GateFile:
+        """The pool's gate, locked and closed: as a killed agent left it, or new where there is none, or a broken one.
+
+        A file that is no gate, or not of a gate's size, cannot be in valid use: whoever reads it sees it closed, and
+        finds the new one by its name.
+        """
+        runtime = GateFolder(self._folder, create=True)
         try:
             with runtime.locked(wait=True):
-                runtime.create_gate_if_absent(pool, GateHeader(boot))
-                self._fd = runtime.open_gate(pool)
+                if runtime.inode(self._pool) is None:
+                    runtime.create_gate(self._pool, GateHeader(self._boot, generation=self._generation))
+                fd = self._locked(runtime)
                 try:
-                    self._take(boot)
+                    try:
+                        read_gate(self.path, fd)
+                    except BrokenGateError as error:
+                        _log.warning("gate made anew: %s", error)
+                        runtime.create_gate(self._pool, GateHeader(self._boot, generation=self._generation))
+                        os.close(fd)
+                        fd = self._locked(runtime)
+                    file = GateFile(self.path, fd)
                 except GateError:
-                    os.close(self._fd)
+                    os.close(fd)
                     raise
+                self._make_ours(file)
+                return file
         finally:
             runtime.close()
 
-    def _take(self, boot: bytes) -> None:
-        """Lock and map the file, and close what a killed agent left open; the folder's lock is held."""
-        header, _ = unpack_gate(self.path, os.pread(self._fd, GATE_SIZE_BYTES + 1, 0))
+    def _locked(self, runtime: GateFolder) -> int:
+        """A descriptor of the pool's gate with the agent's lock on it."""
+        fd = runtime.open_gate(self._pool)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise GateError(self.path, f"another agent holds it, pid {header.agent_pid}") from None
-        self._map = map_gate(self.path, self._fd)
-        if header.boot_id != boot:
+            pid = int.from_bytes(os.pread(fd, 8, 8 * AGENT_PID_WORD), "little")
+            os.close(fd)
+            raise GateError(self.path, f"another agent holds it, pid {pid}") from None
+        return fd
+
+    def _make_ours(self, file: GateFile) -> None:
+        """Close what a killed agent left open; the folder's lock is held."""
+        header, _ = file.image()
+        if header.boot_id != self._boot:
             # No reader of this boot is attached yet: each refuses a foreign boot id, and attaches under the
             # folder's lock.
-            self._map[:] = pack_gate(GateHeader(boot))
-        self._bytes = memoryview(self._map)
-        self._words = self._bytes.cast("q")
-        self._words[AGENT_PID_WORD] = os.getpid()
-        if self._bytes[OPEN_BYTE] or self.generation % 2:
-            self._flip_closed(FlipReason.AGENT_RESTARTED)
+            file.overwrite(pack_gate(GateHeader(self._boot)))
+        file.put(AGENT_PID_WORD, os.getpid())
+        self._generation = file.word(GENERATION_WORD)
+        if file.look()[0] or self._generation % 2:
+            self._flip_closed(file, FlipReason.AGENT_RESTARTED)
+
+    def _sound(self) -> GateFile:
+        """The gate's file; made anew, closed, where somebody has broken it under us."""
+        try:
+            self._file.look()
+        except BrokenGateError:
+            # Its rankers see it closed as well, and come to the new one, where none owes an answer for this closing.
+            # With it goes the lock on it, which would keep us out ourselves.
+            self._file.close()
+            self._file = self._taken()
+        return self._file
 
     @property
     def generation(self) -> int:
         """Flips so far; odd while open."""
-        return self._words[GENERATION_WORD]
+        return self._sound().word(GENERATION_WORD)
 
     @property
     def is_flipped_open(self) -> bool:
         """Whether the last flip was to open, whatever has become of the lease."""
-        return self._bytes[OPEN_BYTE] == 1
+        return self._sound().look()[0]
 
     def open(self, *, lease_s: float) -> int:
         """Let optional work run for `lease_s` seconds. Returns the generation; an open gate is renewed."""
         lease_until_ns = self._lease_until_ns(lease_s)
         if self.renew(lease_s=lease_s):
             return self.generation
-        self._words[LEASE_WORD] = lease_until_ns  # 1
-        self._words[OPENED_WORD] = self._clock_ns()  # 2
-        self._words[REASON_WORD] = FlipReason.OFFERED  # 3
-        self._words[GENERATION_WORD] = self.generation + 1  # 4
-        self._bytes[OPEN_BYTE] = 1  # 5
-        return self.generation
+        file = self._sound()
+        generation = file.word(GENERATION_WORD) + 1
+        file.put(LEASE_WORD, lease_until_ns)  # 1
+        file.put(OPENED_WORD, self._clock_ns())  # 2
+        file.put(REASON_WORD, FlipReason.OFFERED)  # 3
+        file.put(GENERATION_WORD, generation)  # 4
+        file.put_open(True)  # 5
+        self._generation = generation
+        return generation
 
     def renew(self, *, lease_s: float) -> bool:
         """Prolong the lease of an open gate. Returns whether it is open.
@@ -149,29 +190,31 @@ class GateWriter:
         closed, and opening again is a flip of its own.
         """
         lease_until_ns = self._lease_until_ns(lease_s)
-        if not self.is_flipped_open:
+        file = self._sound()
+        is_flipped_open, until_ns = file.look()
+        if not is_flipped_open:
             return False
-        if self._clock_ns() >= self._words[LEASE_WORD]:
-            self._flip_closed(FlipReason.LEASE_EXPIRED)
+        if self._clock_ns() >= until_ns:
+            self._flip_closed(file, FlipReason.LEASE_EXPIRED)
             return False
-        self._words[LEASE_WORD] = lease_until_ns
+        file.put(LEASE_WORD, lease_until_ns)
         return True
 
     def close(self, reason: FlipReason = FlipReason.RECLAIMED) -> int:
         """Stop optional work within one chunk. Returns the generation to be drained; twice is once."""
-        if self.is_flipped_open:
-            self._flip_closed(reason)
-        return self.generation
+        file = self._sound()
+        if file.look()[0]:
+            self._flip_closed(file, reason)
+        return file.word(GENERATION_WORD)
 
     def notice(self, at_ns: int) -> None:
         """Announce a reclaim at a time of the monotonic clock, 0 to take it back; a closing clears it."""
-        self._words[NOTICE_WORD] = at_ns
+        self._sound().put(NOTICE_WORD, at_ns)
 
     def rankers(self) -> tuple[RankerSlot, ...]:
         """Return the slots that are taken, also by rankers that have died since."""
-        return tuple(
-            self._read_slot(slot) for slot in range(NUM_SLOTS) if self._words[slot_word(slot, SLOT_STATE)] == TAKEN
-        )
+        file = self._sound()
+        return tuple(slot for slot in (_read_slot(file, number) for number in range(NUM_SLOTS)) if slot.state == TAKEN)
 
     def wait_drained(
         self, timeout_s: float, *, poll_s: float = 0.0005, sleep: Callable[[float], None] = time.sleep
@@ -190,13 +233,11 @@ class GateWriter:
 
     def shutdown(self) -> None:
         """Close the gate if it is open, and let go of the file, which stays for the next agent; twice is once."""
-        if self._map.closed:
+        if self._is_shut_down:
             return
         self.close(FlipReason.AGENT_STOPPED)
-        self._words.release()
-        self._bytes.release()
-        self._map.close()
-        os.close(self._fd)
+        self._file.close()
+        self._is_shut_down = True
 
     def __enter__(self) -> Self:
         return self
@@ -211,29 +252,24 @@ class GateWriter:
             raise ValueError(f"lease_s {lease_s!r} is not in (0, 86400)")
         return self._clock_ns() + int(lease_s * 1e9)
 
-    def _flip_closed(self, reason: FlipReason) -> None:
-        self._bytes[OPEN_BYTE] = 0  # 1
-        self._words[CLOSED_WORD] = self._clock_ns()  # 2
-        self._words[REASON_WORD] = reason  # 3
+    def _flip_closed(self, file: GateFile, reason: FlipReason) -> None:
+        file.put_open(False)  # 1
+        file.put(CLOSED_WORD, self._clock_ns())  # 2
+        file.put(REASON_WORD, reason)  # 3
+        generation = file.word(GENERATION_WORD)
         # 4. From odd to even; already even when an agent was killed between its steps 4 and 5 here.
-        self._words[GENERATION_WORD] = self.generation + self.generation % 2
-        self._words[LEASE_WORD] = 0  # 5
-        self._words[NOTICE_WORD] = 0
-
-    def _read_slot(self, slot: int) -> RankerSlot:
-        """Read a slot that its ranker may be writing: the generation first, as the ranker writes it last."""
-        generation = self._words[slot_word(slot, SLOT_GENERATION)]
-        pid, pid_start, state, _, last_chunk_end_ns, drained_ns, heartbeat_ns = self._words[
-            slot_word(slot, SLOT_PID) : slot_word(slot, SLOT_HEARTBEAT) + 1
-        ]
-        return RankerSlot(pid, pid_start, state, generation, last_chunk_end_ns, drained_ns, heartbeat_ns)
+        self._generation = generation + generation % 2
+        file.put(GENERATION_WORD, self._generation)
+        file.put(LEASE_WORD, 0)  # 5
+        file.put(NOTICE_WORD, 0)
 
     def _drain_report(self) -> DrainReport:
-        if self.is_flipped_open:
+        file = self._sound()
+        if file.look()[0]:
             raise GateError(self.path, "is open: there is nothing to drain")
-        generation, closed_ns = self.generation, self._words[CLOSED_WORD]
+        generation, closed_ns = file.word(GENERATION_WORD), file.word(CLOSED_WORD)
         drained, dead, pending = [], [], []
-        for slot in map(self._read_slot, range(NUM_SLOTS)):
+        for slot in (_read_slot(file, number) for number in range(NUM_SLOTS)):
             # Also one that has left since: its slot keeps what it said until another ranker takes it.
             if slot.generation == generation and slot.drained_ns:
                 reaction_ns = max(0, slot.last_chunk_end_ns - closed_ns)
@@ -245,3 +281,12 @@ class GateWriter:
             else:
                 pending.append(slot.pid)
         return DrainReport(generation, closed_ns, tuple(drained), tuple(dead), tuple(pending))
+
+
+def _read_slot(file: GateFile, slot: int) -> RankerSlot:
+    """A slot that its ranker may be writing: the generation first, as the ranker writes it last."""
+    generation = file.word(slot_word(slot, SLOT_GENERATION))
+    pid, pid_start, state, _, last_chunk_end_ns, drained_ns, heartbeat_ns = file.words(
+        slot_word(slot, SLOT_PID), SLOT_HEARTBEAT - SLOT_PID + 1
+    )
+    return RankerSlot(pid, pid_start, state, generation, last_chunk_end_ns, drained_ns, heartbeat_ns)

@@ -33,6 +33,7 @@ DAY_MS = 24 * HOUR_MS
 CONTROL_PARTITIONS = 8
 REQUEST_PARTITIONS = 8
 WORK_PARTITIONS = 8
+DEAD_LETTER_PARTITIONS = 1
 
 KeyKind = Literal["cell", "cell/accelerator", "cell/segment", "user", "none"]
 
@@ -258,19 +259,24 @@ class PlannedTopic:
     config: dict[str, str]
 
 
+def dead_letter_config() -> dict[str, str]:
+    """Settings of every dead-letter topic as the broker names them."""
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": str(30 * DAY_MS),
+        "message.timestamp.type": "LogAppendTime",
+        "max.message.bytes": str(DEAD_LETTER_MAX_BYTES),
+    }
+
+
 def planned_topics(namespace: Namespace) -> Iterator[PlannedTopic]:
     """Every topic of a pipeline as it is created: the contract's topics, their dead letters, the changelog."""
     for topic in TOPICS:
         yield PlannedTopic(name=namespace.topic(topic), num_partitions=topic.num_partitions, config=topic.config())
         yield PlannedTopic(
             name=namespace.dead_letters(topic),
-            num_partitions=1,
-            config={
-                "cleanup.policy": "delete",
-                "retention.ms": str(30 * DAY_MS),
-                "message.timestamp.type": "LogAppendTime",
-                "max.message.bytes": str(DEAD_LETTER_MAX_BYTES),
-            },
+            num_partitions=DEAD_LETTER_PARTITIONS,
+            config=dead_letter_config(),
         )
     yield PlannedTopic(
         name=namespace.control_changelog,

@@ -108,7 +108,7 @@ def wait_until_usable(settings: BrokerSettings, *, is_alive: Callable[[], bool],
         if not is_alive():
             raise _failure(settings, "the local broker ended while it started")
         # The port opens when the broker is ready. Asked earlier, librdkafka would log each refusal.
-        if is_listening(settings.port) and _answers(settings.bootstrap):
+        if is_listening(settings.port) and answers(settings.bootstrap):
             return
         time.sleep(_POLL_S)
     raise _failure(settings, f"the local broker was not usable after {timeout_s:.0f} s")
@@ -154,7 +154,8 @@ def is_listening(port: int) -> bool:
         return probe.connect_ex((LOOPBACK, port)) == 0
 
 
-def _answers(bootstrap: str) -> bool:
+def answers(bootstrap: str) -> bool:
+    """Returns whether a broker answers a metadata request."""
     # Late: only who starts a broker pays for loading the client.
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient

@@ -19,8 +19,7 @@ from ops.broker.settings import LOOPBACK, BrokerSettings
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 20.0
-
-_STATE_NAME: Final = "broker.json"
+STATE_NAME: Final = "broker.json"
 
 
 def default_data_dir() -> Path:
@@ -76,6 +75,11 @@ class LocalBroker:
     def log_path(self) -> Path:
         """Returns the path of what the JVM prints."""
         return self.data_dir / "broker.log"
+
+    @property
+    def log(self) -> str:
+        """Returns where the broker's log is read."""
+        return str(self.log_path)
 
     def start(self, *, timeout_s: float = START_TIMEOUT_S) -> Self:
         """Returns itself once the broker can be used; adopts one that already runs on the folder.
@@ -188,12 +192,12 @@ class LocalBroker:
     def _read_state(self) -> _State | None:
         """Returns what the folder remembers; None for a new folder or an unreadable file."""
         try:
-            return _State(**json.loads((self.data_dir / _STATE_NAME).read_text()))
+            return _State(**json.loads((self.data_dir / STATE_NAME).read_text()))
         except (FileNotFoundError, json.JSONDecodeError, TypeError):
             return None
 
     def _write_state(self, state: _State) -> None:
-        path = self.data_dir / _STATE_NAME
+        path = self.data_dir / STATE_NAME
         new = path.with_suffix(".new")
         new.write_text(json.dumps(asdict(state)))
         new.replace(path)

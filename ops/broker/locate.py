@@ -1,22 +1,27 @@
-"""Finds a broker: KAFKA_BOOTSTRAP, then a local JVM.
+"""Finds a broker: KAFKA_BOOTSTRAP, then a Docker engine, then a local JVM.
 
 With KAFKA_BOOTSTRAP the settings for TLS and SASL come from the file that KAFKA_CONFIG names; they are read
 where clients are made (`schemas.kafka`) and never here, so nothing here can log them.
 """
 
+import logging
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from ops.broker.local import LocalBroker, default_data_dir
+from ops.broker.choice import ManagedBroker, new_broker, running_kept_broker, wanted_kind
+from ops.broker.containers import usable_engine
+from ops.broker.local import default_data_dir
 from ops.broker.prerequisites import BrokerError
 
 _CONNECT_TIMEOUT_S: Final = 5.0
 _DEFAULT_PORT: Final = 9092
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,7 @@ class FoundBroker:
 
     bootstrap: str
     origin: Literal["KAFKA_BOOTSTRAP", "local"]
-    local: LocalBroker | None = None
+    local: ManagedBroker | None = None
 
 
 @contextmanager
@@ -34,7 +39,10 @@ def find_broker(data_dir: Path | None = None) -> Iterator[FoundBroker]:
 
     1. KAFKA_BOOTSTRAP, when set.
     2. The local broker that `intertidal broker start` left running, which is then left running.
-    3. A local broker of its own, on `data_dir` or on a temporary folder. (Docker's place is before this one.)
+    3. A broker of its own in a container, where a Docker engine answers and can start it.
+    4. A broker of its own in a JVM, on `data_dir` or on a temporary folder.
+
+    INTERTIDAL_BROKER asks for one of the last two alone.
 
     Raises:
         BrokerError: nothing answers at KAFKA_BOOTSTRAP, or the local broker cannot be had.
@@ -44,9 +52,23 @@ def find_broker(data_dir: Path | None = None) -> Iterator[FoundBroker]:
     if found is not None:
         yield found
         return
-    # 3.
-    with LocalBroker(data_dir) as broker:
+    with ExitStack() as stack:
+        broker = _own_broker(stack, data_dir)
         yield FoundBroker(broker.bootstrap, "local", broker)
+
+
+def _own_broker(stack: ExitStack, data_dir: Path | None) -> ManagedBroker:
+    wanted = wanted_kind()
+    # 3.
+    if wanted == "docker":
+        return stack.enter_context(new_broker("docker", data_dir))
+    if wanted is None and usable_engine() is not None:
+        try:
+            return stack.enter_context(new_broker("docker", data_dir))
+        except BrokerError as error:
+            _log.warning("%s; a JVM of this machine is used instead", error)
+    # 4.
+    return stack.enter_context(new_broker("jvm", data_dir))
 
 
 def running_broker() -> FoundBroker | None:
@@ -59,8 +81,8 @@ def running_broker() -> FoundBroker | None:
     if bootstrap:
         check_reachable(bootstrap)
         return FoundBroker(bootstrap, "KAFKA_BOOTSTRAP")
-    local = LocalBroker(default_data_dir())
-    return FoundBroker(local.bootstrap, "local", local) if local.pid is not None else None
+    local = running_kept_broker(default_data_dir())
+    return FoundBroker(local.bootstrap, "local", local) if local is not None else None
 
 
 def require_broker() -> FoundBroker:

@@ -55,19 +55,14 @@ class BrokerSettings:
         return (self.storage_dir / "meta.properties").exists()
 
 
-def render_properties(settings: BrokerSettings) -> str:
-    """Returns server.properties for one node that is broker and controller, bound to loopback alone."""
-    listeners = f"PLAINTEXT://{settings.bootstrap},CONTROLLER://{LOOPBACK}:{settings.controller_port}"
-    properties = {
+def shared_properties() -> dict[str, object]:
+    """Returns what every broker of ours is told, wherever it runs: one node that is broker and controller."""
+    return {
         "process.roles": "broker,controller",
         "node.id": 1,
-        "listeners": listeners,
-        "advertised.listeners": listeners,
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        "controller.quorum.bootstrap.servers": f"{LOOPBACK}:{settings.controller_port}",
-        "log.dirs": settings.storage_dir,
         # Every topic is created as the contract says before it is used.
         "auto.create.topics.enable": "false",
         # One broker: one copy.
@@ -97,6 +92,18 @@ def render_properties(settings: BrokerSettings) -> str:
         "num.io.threads": 4,
         "background.threads": 2,
         "log.cleaner.dedupe.buffer.size": 16 * 1024 * 1024,
+    }
+
+
+def render_properties(settings: BrokerSettings) -> str:
+    """Returns server.properties for a process of this machine, bound to loopback alone."""
+    listeners = f"PLAINTEXT://{settings.bootstrap},CONTROLLER://{LOOPBACK}:{settings.controller_port}"
+    properties = {
+        **shared_properties(),
+        "listeners": listeners,
+        "advertised.listeners": listeners,
+        "controller.quorum.bootstrap.servers": f"{LOOPBACK}:{settings.controller_port}",
+        "log.dirs": settings.storage_dir,
     }
     return "".join(f"{key}={value}\n" for key, value in properties.items())
 

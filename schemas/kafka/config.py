@@ -22,10 +22,16 @@ def client_config(client_id: str, *, environ: Mapping[str, str] | None = None) -
     bootstrap = environ.get(BOOTSTRAP_ENV)
     if not bootstrap:
         raise ValueError(f"{BOOTSTRAP_ENV} is not set; start a local broker with `intertidal broker start`")
-    config: Config = {"bootstrap.servers": bootstrap, "client.id": client_id, "log_level": 4}
+    config: Config = {
+        "bootstrap.servers": bootstrap,
+        "client.id": client_id,
+        "log_level": 4,
+        # Back within a second of the broker's return; ten by default, in which no base work would be done.
+        "reconnect.backoff.max.ms": 1_000,
+    }
     path = environ.get(CONFIG_ENV)
     if path:
-        config |= _read_properties(Path(path))
+        config |= read_properties(Path(path), CONFIG_ENV)
     return config
 
 
@@ -64,6 +70,13 @@ def consumer_config(base: Mapping[str, Any], group: str, **overrides: Any) -> Co
 # costs the broker as much as one of many.
 BATCHED_FETCH: Config = {"fetch.min.bytes": 1 << 16, "fetch.wait.max.ms": 100}
 BATCHED_SEND: Config = {"linger.ms": 50}
+# For the request path: what has been promised to a caller outlives a broker that is away for a while, in order and
+# once. The others begin again from their last commit after 30 s, which costs nobody anything.
+PATIENT_SEND: Config = {"delivery.timeout.ms": 120_000}
+
+# How soon a killed member of a group on the request path is noticed. The broker must allow sessions that short.
+SESSION_MS = 2_000
+HEARTBEAT_MS = 500
 
 
 def quick_failover(*, static_id: str | None = None) -> Config:
@@ -72,17 +85,18 @@ def quick_failover(*, static_id: str | None = None) -> Config:
     ``static_id`` is for routers and dedicated replicas under a supervisor that restarts at once: back within the
     session, they keep their partitions. Opportunistic replicas have none, so that they leave when they go.
     """
-    settings: Config = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 500}
+    settings: Config = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
     if static_id is not None:
         settings["group.instance.id"] = static_id
     return settings
 
 
-def _read_properties(path: Path) -> Config:
+def read_properties(path: Path, env_name: str) -> Config:
+    """Settings in a file of ``name=value`` lines, named by a variable; raises ValueError without any value in it."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise ValueError(f"{CONFIG_ENV}: cannot read {path}: {error.strerror}") from None
+        raise ValueError(f"{env_name}: cannot read {path}: {error.strerror}") from None
     settings: Config = {}
     for number, line in enumerate(lines, start=1):
         stripped = line.strip()
@@ -90,6 +104,6 @@ def _read_properties(path: Path) -> Config:
             continue
         name, separator, value = stripped.partition("=")
         if not separator or not name.strip():
-            raise ValueError(f"{CONFIG_ENV}: {path}, line {number}: not of the form name=value")
+            raise ValueError(f"{env_name}: {path}, line {number}: not of the form name=value")
         settings[name.strip()] = value.strip()
     return settings

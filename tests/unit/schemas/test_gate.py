@@ -245,6 +245,29 @@ def test_a_reader_before_its_agent_is_blind_and_attaches_later(host: Host) -> No
     assert reader.is_open()
 
 
+NEWER = pack_gate(GateHeader(BOOT))[:8] + b"\x02" + pack_gate(GateHeader(BOOT))[9:]
+
+
+def lay(host: Host, image: bytes) -> None:
+    host.folder.mkdir(mode=0o700)
+    host.path.write_bytes(image)
+    host.path.chmod(0o600)
+
+
+@pytest.mark.parametrize("image", [NEWER, NEWER[:2_000]], ids=["whole", "shorter"])
+def test_a_file_of_another_version_is_refused_by_name_and_left_alone(host: Host, image: bytes) -> None:
+    """It may be in use: by programs that speak that version."""
+    lay(host, image)
+    with pytest.raises(GateError, match="version 2") as caught:
+        host.writer()
+    assert caught.value.path == host.path
+    assert str(host.path) in str(caught.value)
+    reader = host.reader()
+    assert not reader.is_open()
+    assert "version 2" in (reader.problem or "")
+    assert host.path.read_bytes() == image
+
+
 @pytest.mark.parametrize(
     ("image", "reason"),
     [
@@ -252,22 +275,75 @@ def test_a_reader_before_its_agent_is_blind_and_attaches_later(host: Host) -> No
         (pack_gate(GateHeader(BOOT))[:-1], "4223 bytes"),
         (pack_gate(GateHeader(BOOT)) + b"x", "4225 bytes"),
         (b"NOTAGATE" + pack_gate(GateHeader(BOOT))[8:], "not a gate"),
-        (pack_gate(GateHeader(BOOT))[:8] + b"\x02" + pack_gate(GateHeader(BOOT))[9:], "version 2"),
     ],
 )
-def test_a_file_of_another_shape_is_refused_by_name_and_reads_as_closed(host: Host, image: bytes, reason: str) -> None:
-    host.folder.mkdir(mode=0o700)
-    host.path.write_bytes(image)
-    host.path.chmod(0o600)
-
-    with pytest.raises(GateError, match=reason) as caught:
-        host.writer()
-    assert caught.value.path == host.path
-    assert str(host.path) in str(caught.value)
+def test_a_broken_file_reads_as_closed_and_is_made_anew_by_its_agent(
+    host: Host, image: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lay(host, image)
     reader = host.reader()
     assert not reader.is_open()
     assert reason in (reader.problem or "")
-    assert host.path.read_bytes() == image
+
+    writer = host.writer()
+    assert reason in caplog.text
+    assert host.read()[0] == GateHeader(BOOT, agent_pid=os.getpid())
+    writer.open(lease_s=60)
+    host.pass_s(1)
+    reader.is_open()
+    assert reader.is_open()
+    with pytest.raises(GateError, match="another agent holds it"):
+        host.writer()
+
+
+@pytest.mark.parametrize("size", [0, 20, 130, GATE_SIZE_BYTES - 8, GATE_SIZE_BYTES + 8])
+def test_a_file_cut_short_in_use_closes_the_gate_and_ends_nobody(host: Host, size: int) -> None:
+    writer, reader = host.writer(), host.reader()
+    writer.open(lease_s=60)
+    assert reader.is_open()
+    os.truncate(host.path, size)
+    assert not reader.is_open()
+    assert reader.problem
+    assert (reader.generation, reader.is_attached, reader.closing_to_acknowledge()) == (0, False, None)
+    reader.acknowledge(1, last_chunk_end_ns=1, drained_ns=1)
+    reader.heartbeat()
+    assert host.path.stat().st_size == size, "a write behind the end would fill the file with nothing"
+
+    # The agent makes it anew, closed, and numbers on; whoever waits for rankers waits for none that cannot answer.
+    assert writer.close() == 2
+    assert writer.wait_drained(1.0, sleep=lambda _: pytest.fail("waited for nobody")).pending_pids == ()
+    host.pass_s(1)
+    assert not reader.is_open()
+    assert reader.is_attached
+    assert writer.open(lease_s=60) == 3
+    assert reader.is_open()
+    writer.close()
+    assert writer.wait_drained(0.0).pending_pids == (os.getpid(),)
+    reader.close()
+    writer.shutdown()
+
+
+def test_a_file_cut_short_between_two_looks_is_no_reason_to_write_to_it(host: Host) -> None:
+    host.writer()
+    reader = host.reader()
+    os.truncate(host.path, 100)
+    reader.heartbeat()
+    assert (reader.is_attached, host.path.stat().st_size) == (False, 100)
+
+
+@pytest.mark.parametrize("how", ["open", "renew", "notice", "rankers", "shutdown"])
+def test_an_agent_whose_file_was_broken_goes_on_with_a_new_one(host: Host, how: str) -> None:
+    writer = host.writer()
+    host.path.write_bytes(b"spilled over it")
+    calls: dict[str, Callable[[], object]] = {
+        "open": lambda: writer.open(lease_s=5),
+        "renew": lambda: writer.renew(lease_s=5),
+        "notice": lambda: writer.notice(7),
+        "rankers": writer.rankers,
+        "shutdown": writer.shutdown,
+    }
+    calls[how]()
+    assert host.read()[0].is_open == (how == "open")
 
 
 def test_a_replaced_file_is_found(host: Host) -> None:
