@@ -26,6 +26,11 @@ class BrokerClock:
             self._current = difference
 
     @property
+    def is_set(self) -> bool:
+        """Whether a record was seen."""
+        return self._current is not None
+
+    @property
     def offset_ms(self) -> float:
         """How far the local clock is ahead of the broker's; 0 until a record was seen."""
         seen = [difference for difference in (self._current, self._previous) if difference is not None]

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka import Message
 
-from schemas.framing import decode_as, encode
-from schemas.kafka.config import client_config, producer_config
+from schemas.framing import decode_as, frame
+from schemas.kafka.config import PATIENT_SEND, client_config, producer_config
 from schemas.kafka.producer import DurableProducer
+from schemas.kafka.registry import connect_registry
 from schemas.records import RankingRequest
 from schemas.topics import RANKING_REQUESTS, Namespace
 from schemas.tracing import TraceContext
@@ -18,8 +19,9 @@ class RequestProducer:
     def __init__(
         self, namespace: Namespace, *, client_id: str = "requests", environ: Mapping[str, str] | None = None
     ) -> None:
+        connect_registry(environ)
         self._topic = namespace.topic(RANKING_REQUESTS)
-        self._producer = DurableProducer(producer_config(client_config(client_id, environ=environ)))
+        self._producer = DurableProducer(producer_config(client_config(client_id, environ=environ), **PATIENT_SEND))
 
     def send(
         self,
@@ -33,7 +35,7 @@ class RequestProducer:
         Raises RecordError for a request that no reader would believe, DeliveryError when the broker refused an
         earlier one.
         """
-        value = encode(request)
+        value = frame(request)
         decode_as(value, RankingRequest)
         trace = TraceContext.new() if trace is None else trace
         self._producer.send(

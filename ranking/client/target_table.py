@@ -1,5 +1,6 @@
 """The current target of each cell. Pure: whoever asks says what time it is on the broker's clock."""
 
+from schemas.errors import RecordError
 from schemas.records import CandidateTarget
 
 # A target's window has closed before the target was written, but for the brokers' clocks among each other.
@@ -8,16 +9,18 @@ MAX_AHEAD_MS = 5_000
 MAX_VALIDITY_MS = 3_600_000
 
 
-def doubt(target: CandidateTarget, *, key: bytes | None, append_ms: int) -> str | None:
+def doubt(target: CandidateTarget, *, key: bytes | None, append_ms: int) -> RecordError | None:
     """Why a target cannot be believed, given its key and the time it was appended; None when it can."""
     if key != target.cell.encode():
-        return f"key {key!r} is not its cell {target.cell}"
+        return RecordError("key_mismatch", f"key {key!r} is not its cell {target.cell}", field="cell")
     if target.window_end_ms > append_ms + MAX_AHEAD_MS:
-        return f"window_end_ms: {target.window_end_ms - append_ms} ms ahead of its append time"
+        ahead_ms = target.window_end_ms - append_ms
+        return RecordError("future_event", f"{ahead_ms} ms ahead of its append time", field="window_end_ms")
     if target.valid_until_ms > target.window_end_ms + MAX_VALIDITY_MS:
-        return f"valid_until_ms: {target.valid_until_ms - target.window_end_ms} ms after its window"
+        after_ms = target.valid_until_ms - target.window_end_ms
+        return RecordError("invalid_field", f"{after_ms} ms after its window", field="valid_until_ms")
     if not target.base_candidates <= target.candidate_target <= target.max_candidates:
-        return "candidate_target: outside of base_candidates to max_candidates"
+        return RecordError("invalid_field", "outside of base_candidates to max_candidates", field="candidate_target")
     return None
 
 

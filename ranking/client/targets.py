@@ -1,23 +1,28 @@
 """The current targets, followed in the background: what routers apply and what a retrieval service asks."""
 
-import threading
-import time
+import math
+from collections import deque
 from collections.abc import Mapping
 from typing import Self
 
 from confluent_kafka import Message
 
 from ops.telemetry.logs import get_log
+from ranking.client.broker_time import local_ms, observe
+from ranking.client.follower import Follower
 from ranking.client.target_table import TargetTable, doubt
-from ranking.client.topic_tail import TopicTail
 from ranking.clock import BrokerClock
 from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.kafka.config import client_config
+from schemas.kafka.registry import connect_registry
 from schemas.records import CandidateTarget
 from schemas.topics import CONTROL_TARGETS, Namespace
 
 _log = get_log(__name__)
+
+# Beyond so many that nobody has taken, the oldest are only in the log.
+_MAX_REFUSED = 256
 
 
 class TargetsView:
@@ -27,7 +32,8 @@ class TargetsView:
         num_candidates = targets.candidates_to_fetch("us-east")
 
     Raises BrokerError when the broker or the topic is away at the start. Later the thread goes on trying; meanwhile
-    targets expire, and everyone does base work.
+    targets expire, and everyone does base work. The broker's time is learned from the first target that comes in after
+    the start; until then the base is asked for.
     """
 
     def __init__(
@@ -38,28 +44,29 @@ class TargetsView:
         client_id: str = "targets",
         environ: Mapping[str, str] | None = None,
     ) -> None:
+        connect_registry(environ)
         self.table = TargetTable()
         self._default_base_candidates = default_base_candidates
         self._clock = BrokerClock()
         self._decoder = Decoder(CONTROL_TARGETS.record_types)
-        self._tail = TopicTail(
-            client_config(client_id, environ=environ), namespace.topic(CONTROL_TARGETS), on_message=self._on_message
+        self._follower = Follower(
+            client_config(client_id, environ=environ),
+            namespace.topic(CONTROL_TARGETS),
+            name="targets",
+            on_message=self._on_message,
         )
-        self._stopping = threading.Event()
-        self._caught_up = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="targets", daemon=True)
-        self.num_unreadable = 0
+        self.num_refused = 0
+        # Refused since the start, with the reason: for whoever writes dead letters. Those of before were met before.
+        self.refused: deque[tuple[Message, RecordError]] = deque(maxlen=_MAX_REFUSED)
 
     def start(self) -> Self:
         """Begin to follow and return itself."""
-        self._thread.start()
+        self._follower.start()
         return self
 
     def close(self) -> None:
         """Stop to follow; without effect the second time."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._follower.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -69,12 +76,12 @@ class TargetsView:
 
     def wait_until_caught_up(self, timeout_s: float) -> bool:
         """Whether what stood in the topic at the start was read in time."""
-        return self._caught_up.wait(timeout_s)
+        return self._follower.wait_until_caught_up(timeout_s)
 
     @property
     def is_alive(self) -> bool:
         """Whether targets are being followed."""
-        return self._thread.is_alive()
+        return self._follower.is_alive
 
     def candidates_to_fetch(self, cell: str) -> int:
         """How many candidates retrieval should hand over for a request of this cell now."""
@@ -85,34 +92,26 @@ class TargetsView:
         return self.table.valid(cell, self._now_ms())
 
     def _now_ms(self) -> float:
-        return self._clock.broker_ms(time.time() * 1000.0)
-
-    def _follow(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                self._tail.poll(0.1)
-                if self._tail.is_caught_up:
-                    self._caught_up.set()
-        finally:
-            self._tail.close()
+        # Blind means base: while nothing has told the broker's time, every target counts as expired.
+        return self._clock.broker_ms(local_ms()) if self._clock.is_set else math.inf
 
     def _on_message(self, message: Message) -> None:
-        receipt_ms = time.time() * 1000.0
         _, append_ms = message.timestamp()
         # Only what came after the start says something of the clock: a record read from the past arrives late.
-        if append_ms > 0 and self._tail.is_caught_up:
-            self._clock.observe(receipt_ms=receipt_ms, append_ms=append_ms)
+        if self._follower.is_caught_up:
+            observe(self._clock, message)
         try:
             target = self._decoder.decode(message.value())
-        except RecordError as error:
-            # Every reader of the topic meets it: it is named here and the last good target stays.
-            self.num_unreadable += 1
-            _log.warning("target unreadable", partition=message.partition(), offset=message.offset(), why=str(error))
-            return
-        assert isinstance(target, CandidateTarget)
-        why = doubt(target, key=message.key(), append_ms=append_ms)
-        if why is not None:
-            self.num_unreadable += 1
-            _log.warning("target not believed", partition=message.partition(), offset=message.offset(), why=why)
-            return
-        self.table.update(target)
+            assert isinstance(target, CandidateTarget)
+            error = doubt(target, key=message.key(), append_ms=append_ms)
+        except RecordError as unreadable:
+            error = unreadable
+        else:
+            if error is None:
+                self.table.update(target)
+                return
+        # Every reader of the topic meets it: it is named here, and the last good target stays.
+        self.num_refused += 1
+        _log.warning("target refused", partition=message.partition(), offset=message.offset(), why=str(error))
+        if self._follower.is_caught_up:
+            self.refused.append((message, error))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol
 
+from ranking.callers_mistake import answer_error
 from ranking.consumer.calls import (
     ChunkScorer,
     E,
@@ -79,7 +80,10 @@ class Ends(Generic[E]):
 class Executor(Generic[E]):
     """Runs micro-batches of one process, one after another."""
 
-    def __init__(self, ends: Ends[E], *, costs: CostBook, settings: PlanSettings) -> None:
+    def __init__(
+        self, ends: Ends[E], *, costs: CostBook, settings: PlanSettings, num_features: int | None = None
+    ) -> None:
+        """``num_features`` is what the model takes of each user; None where any number will do."""
         self._scorer = ends.scorer
         self._permit = ends.permit
         self._clock_ns = ends.clock_ns
@@ -88,6 +92,7 @@ class Executor(Generic[E]):
         self._on_call = ends.on_call
         self._costs = costs
         self._settings = settings
+        self._num_features = num_features
         self._rows: dict[Progress, EncodedRow[E]] = {}
 
     def rate_ns(self) -> float:
@@ -224,13 +229,15 @@ class Executor(Generic[E]):
 
     def _encode(self, progresses: Sequence[Progress]) -> list[Progress]:
         """Encode the users of several tasks, each once; returns those that can be scored, as the others have failed."""
+        # Before the model meets them: one user of a wrong shape would fail the whole call.
+        progresses = [progress for progress in progresses if self._fits(progress)]
         if not progresses:
             return []
         try:
             encoded = self._scorer.prepare(users_of([progress.task for progress in progresses]))
         except Exception as error:  # noqa: BLE001  # a model may raise anything; base work is answered all the same
             if len(progresses) == 1:
-                self._fail(progresses[0], error)
+                self._fail(progresses[0], _named(error))
                 return []
             for progress in progresses:
                 progress.is_alone = True
@@ -249,7 +256,7 @@ class Executor(Generic[E]):
         except Exception as error:  # noqa: BLE001  # a model may raise anything; base work is answered all the same
             progresses = list(dict.fromkeys(piece.progress for piece in call))
             if len(progresses) == 1:
-                self._fail(progresses[0], error)
+                self._fail(progresses[0], _named(error))
             for progress in progresses:
                 progress.is_alone = True
             return False
@@ -264,10 +271,23 @@ class Executor(Generic[E]):
             self._finish_if_complete(piece.progress)
         return True
 
-    def _fail(self, progress: Progress, error: Exception) -> None:
+    def _fits(self, progress: Progress) -> bool:
+        """Whether the model takes this user; a task whose user it does not take is failed."""
+        num_features = len(progress.task.user_features_F())
+        if self._num_features in (None, num_features):
+            return True
+        self._fail(
+            progress,
+            answer_error(
+                f"user_features holds {num_features} values, {self._scorer.version} takes {self._num_features}"
+            ),
+        )
+        return False
+
+    def _fail(self, progress: Progress, error: str) -> None:
         """End a task that cannot be scored: base work is answered with the error, optional chunks are shed."""
         if progress.task.is_base:
-            progress.error = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
+            progress.error = error[:MAX_ERROR_CHARS]
         else:
             progress.shed_rest("error")
         self._finish_if_complete(progress)
@@ -282,3 +302,7 @@ class Executor(Generic[E]):
         end_ns = self._clock_ns()
         self._permit.ended(end_ns)
         self._on_call(OptionalCall(looked_ns, end_ns, num_candidates))
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,6 +1,7 @@
 """From a bundle to a scorer that is ready for its first request."""
 
 import time
+from typing import NamedTuple
 
 from ops.telemetry.logs import get_log
 from ranking.consumer.costs import CostBook
@@ -12,7 +13,14 @@ from ranking.models.scorer import Scorer
 _log = get_log(__name__)
 
 
-def warm_scorer(options: RankerOptions, costs: CostBook) -> Scorer:
+class WarmScorer(NamedTuple):
+    """A scorer that has run, and how many features of each user its model takes."""
+
+    scorer: Scorer
+    num_features: int
+
+
+def warm_scorer(options: RankerOptions, costs: CostBook) -> WarmScorer:
     """The scorer, run before the replica joins its group, so that no request pays for its first call.
 
     Raises BundleError on a bundle that must not be loaded, ValueError on a device that is not there.
@@ -33,4 +41,4 @@ def warm_scorer(options: RankerOptions, costs: CostBook) -> Scorer:
         call_us=round(cost.predict_ns(options.plan.call_size) / 1e3),
         call_size=options.plan.call_size,
     )
-    return scorer
+    return WarmScorer(scorer, model.config.num_features)

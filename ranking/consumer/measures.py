@@ -11,9 +11,16 @@ from ranking.intervals import IntervalRecorder
 from schemas.records import LatencyInterval
 from schemas.records.fields import Route
 
+MAX_OTHER_CELLS = 32
+FORGET_AFTER_INTERVALS = 60
+
 
 class Measures:
-    """Collects the intervals of one replica; recorders live as long as the process, so that numbering goes on."""
+    """Collects the intervals of one replica.
+
+    Callers name cells, so only some are kept apart; the work of the others counts for the replica's own cell, whose
+    capacity it took. One without work for a while is forgotten; when it returns, it has a later epoch.
+    """
 
     def __init__(self, cell: str, *, source: str, routes: Sequence[Route], epoch_ms: int) -> None:
         self._cell = cell
@@ -21,8 +28,10 @@ class Measures:
         self._routes = tuple(routes)
         self._epoch_ms = epoch_ms
         self._recorders: dict[str, IntervalRecorder] = {}
+        self._num_idle: dict[str, int] = {}
         self._model_version = ""
         self.num_answers = 0
+        self._of(cell)
 
     def note_taken(self, task: Task) -> None:
         """Note work taken from the broker."""
@@ -48,6 +57,8 @@ class Measures:
     ) -> list[LatencyInterval]:
         """The records of the interval that ends now: always one of the own cell, with every route that is served."""
         own = self._of(self._cell)
+        self._epoch_ms = max(self._epoch_ms, now_ms)
+        self._forget_idle()
         for name in self._routes:
             route = own.route(name)
             route.record_pressure(pressures.get(name, 0.0))
@@ -61,8 +72,16 @@ class Measures:
             if recorder is own or not recorder.is_idle
         ]
 
+    def _forget_idle(self) -> None:
+        for cell, recorder in list(self._recorders.items()):
+            self._num_idle[cell] = self._num_idle.get(cell, 0) + 1 if recorder.is_idle else 0
+            if self._num_idle[cell] > FORGET_AFTER_INTERVALS and cell != self._cell:
+                del self._recorders[cell], self._num_idle[cell]
+
     def _of(self, cell: str) -> IntervalRecorder:
         recorder = self._recorders.get(cell)
+        if recorder is None and cell != self._cell and len(self._recorders) > MAX_OTHER_CELLS:
+            return self._of(self._cell)
         if recorder is None:
             recorder = self._recorders[cell] = IntervalRecorder(
                 cell, source=self._source, part="ranker", epoch_ms=self._epoch_ms

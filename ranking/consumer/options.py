@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ranking.consumer.planner import PlanSettings
+from ranking.consumer.priority import LOWEST_NICE
 from schemas.records.fields import Route
 from schemas.settings import TimeSettings
 from schemas.topics import WORK_BY_ROUTE, Namespace
@@ -14,8 +15,8 @@ class RankerOptions:
     """How one replica runs. Raises ValueError on what does not go together.
 
     ``pool`` names the gate that optional work waits for; None for capacity that is never taken back. ``margin_ms`` of
-    optional work's time is kept for the answer's way. ``nice_increment`` lowers the CPU priority of replicas without
-    base work. ``notice_s`` bounds the wait for acknowledgements after SIGTERM. Optional work appended more than
+    optional work's time is kept for the answer's way. ``nice`` is the CPU priority of replicas without base work, 19
+    the lowest. ``notice_s`` bounds the wait for acknowledgements after SIGTERM. Optional work appended more than
     ``backlog_ms`` before its partition is assigned is skipped unread: its routers have long closed it as lost.
     ``trace_path`` takes a line for each optional call.
     """
@@ -33,7 +34,7 @@ class RankerOptions:
     num_threads: int = 1
     plan: PlanSettings = field(default_factory=PlanSettings)
     margin_ms: float = 3.0
-    nice_increment: int = 10
+    nice: int = LOWEST_NICE
     notice_s: float = 5.0
     backlog_ms: int = 10_000
     trace_path: Path | None = None
@@ -47,5 +48,7 @@ class RankerOptions:
             raise ValueError(f"only baseline and wide go together in one replica, not {', '.join(self.routes)}")
         if self.static_member and "baseline" not in self.routes:
             raise ValueError("static membership is for replicas with base work: others must leave when they go")
-        if self.margin_ms < 0.0 or self.nice_increment < 0 or self.notice_s <= 0.0 or self.backlog_ms <= 0:
-            raise ValueError("margin_ms, nice_increment must not be negative; notice_s, backlog_ms must be positive")
+        if not 0 <= self.nice <= LOWEST_NICE:
+            raise ValueError(f"nice {self.nice} is not in 0 to {LOWEST_NICE}")
+        if self.margin_ms < 0.0 or self.notice_s <= 0.0 or self.backlog_ms <= 0:
+            raise ValueError("margin_ms must not be negative; notice_s, backlog_ms must be positive")

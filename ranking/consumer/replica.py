@@ -23,12 +23,16 @@ from schemas.records.fields import Route
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaSettings:
-    """Who this replica is, for which cell it reports, which routes it serves, and how it plans."""
+    """Who this replica is, for which cell it reports, which routes it serves, how it plans.
+
+    ``num_features`` is what its model takes of each user; None where any number will do.
+    """
 
     identity: Identity
     cell: str
     routes: tuple[Route, ...]
     plan: PlanSettings = field(default_factory=PlanSettings)
+    num_features: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,7 @@ class Replica(Generic[E]):
             ),
             costs=costs,
             settings=settings.plan,
+            num_features=settings.num_features,
         )
 
     def run(self, tasks: Sequence[Task]) -> None:

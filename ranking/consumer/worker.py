@@ -8,7 +8,6 @@ One pass of the loop:
     4. serve delivery reports, and commit what is answered and acknowledged
 """
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,27 +20,30 @@ from ops.telemetry.health import HealthServer
 from ops.telemetry.logs import get_log
 from ops.telemetry.metrics import Metrics
 from ops.telemetry.stop_signals import on_stop_signals
+from ranking.client.broker_time import learn_broker_time, local_ms, observe
 from ranking.clock import BrokerClock
 from ranking.consumer.answers import Identity
 from ranking.consumer.costs import CostBook
-from ranking.consumer.loading import warm_scorer
+from ranking.consumer.loading import WarmScorer, warm_scorer
 from ranking.consumer.options import RankerOptions
 from ranking.consumer.permit import Permit
+from ranking.consumer.priority import give_way
 from ranking.consumer.replica import Replica, ReplicaEnds, ReplicaSettings
 from ranking.consumer.task import IntakeLimits, Moment, Task, task_of
 from ranking.consumer.trace import CallTrace
 from ranking.models.protocol import EncodedUsers
-from ranking.models.scorer import Scorer
 from schemas.dead_letters import dead_letter_key
 from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.gate_reader import GateReader
 from schemas.kafka.admin import BrokerError
-from schemas.kafka.config import client_config, consumer_config, producer_config, quick_failover
+from schemas.kafka.config import PATIENT_SEND, client_config, consumer_config, producer_config, quick_failover
 from schemas.kafka.dead_letters import dead_letter, message_headers
+from schemas.kafka.held import HeldPartitions
 from schemas.kafka.metadata import num_partitions
 from schemas.kafka.offsets import OffsetTracker
 from schemas.kafka.producer import DurableProducer
+from schemas.kafka.registry import connect_registry
 from schemas.records import LatencyInterval, RankingAnswer, RankingWork
 from schemas.records.fields import Route
 from schemas.topics import RANKING_ANSWERS, SERVING_LATENCY, WORK_BY_ROUTE
@@ -70,13 +72,13 @@ def run(options: RankerOptions) -> None:
     Raises ValueError on bad configuration, BundleError on a bundle that must not be loaded, BrokerError where broker or
     topic is not there, DeliveryError where an answer could not be made durable.
     """
-    if "baseline" not in options.routes and options.nice_increment:
-        os.nice(options.nice_increment)
+    connect_registry()
+    give_way(options.routes, nice=options.nice)
     costs = CostBook()
-    scorer = warm_scorer(options, costs)
+    warm = warm_scorer(options, costs)
     gate = GateReader(options.pool) if options.pool is not None else None
     try:
-        worker = _Worker(options, scorer=scorer, costs=costs, gate=gate)
+        worker = _Worker(options, warm=warm, costs=costs, gate=gate)
         with on_stop_signals(worker.ask_to_stop):
             worker.serve()
     finally:
@@ -114,6 +116,7 @@ class _RouteConsumer:
                 **quick_failover(static_id=static_id),
             )
         )
+        self.held = HeldPartitions(self._consumer)
 
     @property
     def num_open(self) -> int:
@@ -132,6 +135,7 @@ class _RouteConsumer:
 
     def take(self, wait_s: float) -> list[Message]:
         """Wait for the first record, then take what is there, a batch at most. Raises BrokerError on a fatal error."""
+        self.held.release_known()
         first = self._consumer.poll(wait_s) if wait_s else None
         if first is None:
             # After a wait the queue is known to be empty.
@@ -142,7 +146,7 @@ class _RouteConsumer:
             # Taken under an assignment that has ended meanwhile, it is not ours to finish: it will be read again.
             if assignment is self._trackers:
                 messages.insert(0, first)
-        return [message for message in messages if self._is_record(message)]
+        return [message for message in messages if self._is_record(message) and self.held.is_ready(message)]
 
     def begin(self, message: Message) -> OffsetTracker:
         """Note a record taken in; the tracker learns when it is finished."""
@@ -200,11 +204,12 @@ class _RouteConsumer:
             except KafkaException as error:
                 _log.warning("backlog not skipped", topic=self.topic, error=error.args[0].str())
         consumer.assign(partitions)
+        self.held.release_all()
         _log.info("partitions assigned", topic=self.topic, partitions=sorted(self._trackers))
 
     def _past_backlog(self, consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Where to begin: at what is committed, but not at work that nobody waits for any more."""
-        since_ms = int(self._clock.broker_ms(time.time() * 1e3)) - self._backlog_ms
+        since_ms = int(self._clock.broker_ms(local_ms())) - self._backlog_ms
         asked = [TopicPartition(self.topic, partition.partition, since_ms) for partition in partitions]
         # The ends come first: work that arrives while the rest is asked stands behind them, and is not skipped.
         ends = [consumer.get_watermark_offsets(place, timeout=REVOKE_TIMEOUT_S)[1] for place in asked]
@@ -236,7 +241,7 @@ class _Worker:
         self,
         options: RankerOptions,
         *,
-        scorer: Scorer,
+        warm: WarmScorer,
         costs: CostBook,
         gate: GateReader | None,
     ) -> None:
@@ -246,7 +251,7 @@ class _Worker:
         self._clock = BrokerClock()
         self._permit = Permit(gate)
         self._decoder = Decoder([RankingWork])
-        self._producer = DurableProducer(producer_config(client_config(options.ranker_id)))
+        self._producer = DurableProducer(producer_config(client_config(options.ranker_id), **PATIENT_SEND))
         self._answers_topic = options.namespace.topic(RANKING_ANSWERS)
         self._latency_topic = options.namespace.topic(SERVING_LATENCY)
         # Base first: it is polled first, and it is where a mixed replica waits.
@@ -260,10 +265,12 @@ class _Worker:
             margin_ms=options.margin_ms,
         )
         self._trace = CallTrace(options.trace_path) if options.trace_path is not None else None
-        epoch_ms = int(time.time() * 1e3)
+        learn_broker_time(self._clock, self._producer, options.namespace, writer=options.ranker_id)
+        # By the broker's clock: a later start has a later epoch, whatever somebody does to this machine's clock.
+        epoch_ms = int(self._clock.broker_ms(local_ms()))
         self._replica = Replica(
             ReplicaEnds[EncodedUsers](
-                scorer=scorer,
+                scorer=warm.scorer,
                 permit=self._permit,
                 clock_ns=time.monotonic_ns,
                 send=self._send_answer,
@@ -276,6 +283,7 @@ class _Worker:
                 cell=options.cell,
                 routes=options.routes,
                 plan=options.plan,
+                num_features=warm.num_features,
             ),
         )
         self._metrics = Metrics(METRICS)
@@ -294,11 +302,10 @@ class _Worker:
 
     def serve(self) -> None:
         """Loop until asked to stop, then shut down in order."""
-        self._learn_clock()
         with HealthServer(
             self._metrics,
             live={"loop": self._stalled},
-            ready={"partitions": self._unassigned, "gate": self._gate_problem},
+            ready={"partitions": self._unassigned, "gate": self._gate_problem, "schemas": self._schema_problem},
             port=self._options.health_port,
         ) as health:
             _log.info("serving", routes=",".join(self._options.routes), health=health.url)
@@ -307,14 +314,6 @@ class _Worker:
             while not self._is_stopping:
                 self._pass()
             self._shut_down()
-
-    def _learn_clock(self) -> None:
-        """Send the first interval record, and learn the broker's clock from its acknowledgement.
-
-        A backlog alone would teach a clock that is as late as the backlog is long.
-        """
-        self._send_intervals()
-        self._producer.drain(METADATA_TIMEOUT_S)
 
     def _pass(self) -> None:
         may_run = self._replica.idle()
@@ -356,12 +355,12 @@ class _Worker:
     def _decode(self, consumer: _RouteConsumer, messages: Sequence[Message]) -> list[Task]:
         if not messages:
             return []
-        local_ms = time.time() * 1e3
+        receipt_ms = local_ms()
         now_ns = time.monotonic_ns()
         append_times_ms = [message.timestamp()[1] for message in messages]
         for append_ms in append_times_ms:
-            self._clock.observe(receipt_ms=local_ms, append_ms=append_ms)
-        moment = Moment(now_ns=now_ns, broker_ms=self._clock.broker_ms(local_ms))
+            self._clock.observe(receipt_ms=receipt_ms, append_ms=append_ms)
+        moment = Moment(now_ns=now_ns, broker_ms=self._clock.broker_ms(receipt_ms))
         tasks: list[Task] = []
         for message, append_ms in zip(messages, append_times_ms, strict=True):
             tracker = consumer.begin(message)
@@ -416,7 +415,7 @@ class _Worker:
         self._cpu_s, self._cpu_since_s = cpu_s, now_s
         self._next_interval_s = now_s + self._options.time.interval_ms / 1e3
         intervals = self._replica.close_interval(
-            int(self._clock.broker_ms(time.time() * 1e3)),
+            int(self._clock.broker_ms(local_ms())),
             num_waiting=sum(consumer.num_open for consumer in self._consumers),
             cpu_share=cpu_share,
         )
@@ -427,12 +426,11 @@ class _Worker:
 
     def _send_interval(self, interval: LatencyInterval) -> None:
         self._producer.send(
-            self._latency_topic, interval, key=interval.cell.encode(), on_delivered=self._observe_acknowledgement
+            self._latency_topic,
+            interval,
+            key=interval.cell.encode(),
+            on_delivered=lambda message: observe(self._clock, message),
         )
-
-    def _observe_acknowledgement(self, message: Message) -> None:
-        _, append_ms = message.timestamp()
-        self._clock.observe(receipt_ms=time.time() * 1e3, append_ms=append_ms)
 
     def _settle(self) -> None:
         """Wait until what was sent is acknowledged, within what a rebalance allows."""
@@ -474,6 +472,10 @@ class _Worker:
     def _unassigned(self) -> str | None:
         waiting = [consumer.topic for consumer in self._consumers if not consumer.was_assigned]
         return f"no assignment yet for {', '.join(waiting)}" if waiting else None
+
+    def _schema_problem(self) -> str | None:
+        troubles = (consumer.held.trouble() for consumer in self._consumers)
+        return next((trouble for trouble in troubles if trouble is not None), None)
 
     def _gate_problem(self) -> str | None:
         return self._gate.problem if self._gate is not None else None

@@ -1,7 +1,7 @@
 """The baseline ranking model: hashed ad embeddings, a user tower, and a small network where the two meet.
 
-Shape legend: B requests, F user features, D embedding, T tower width, M and L widths of the meeting layers,
-X candidate inputs (D + 3), N candidates of all requests.
+Shape legend: B requests, F user features, H past ad ids of all users, D embedding, U user inputs (F + D + 1), T tower
+width, M and L widths of the meeting layers, X candidate inputs (D + 3), N candidates of all requests.
 """
 
 from typing import Annotated
@@ -20,6 +20,8 @@ _HASH_FACTOR = 0x9E3779B97F4A7C15 - 2**64
 # Retrieval scores beyond this say no more; a wild one must not saturate the network.
 _RETRIEVAL_LIMIT = 32.0
 _SMALLEST_BID = 1e-6
+# Beside their features and their pooled past clicks, users enter by how many past clicks there are.
+_NUM_USER_SCALARS = 1
 # Beside the embedding, a candidate enters by its retrieval score, its bid and its match with the user.
 _NUM_SCALARS = 3
 
@@ -38,7 +40,7 @@ class BaselineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 def tensor_shapes(config: BaselineConfig) -> dict[str, tuple[int, ...]]:
     """Return the shape of each tensor of such a model, without building it."""
     linears = {
-        "tower_1": (config.tower_width, config.num_features),
+        "tower_1": (config.tower_width, config.num_features + config.embedding_dim + _NUM_USER_SCALARS),
         "tower_2": (config.tower_width, config.tower_width),
         "user_query": (config.embedding_dim, config.tower_width),
         "meeting_user": (config.meeting_width, config.tower_width),
@@ -55,14 +57,17 @@ def tensor_shapes(config: BaselineConfig) -> dict[str, tuple[int, ...]]:
 
 
 class BaselineModel(nn.Module):
-    """p(click) * bid from user features, a hashed ad id, the bid and the retrieval score.
+    """p(click) * bid from user features, past clicks, a hashed ad id, the bid and the retrieval score.
+
+    A user's past clicks enter as the mean of their ads' embeddings, from the same table as the candidates', beside
+    their logarithmic number; a user without any has the zero vector. With the features they go through a tower of two
+    layers. All of it is computed once per request.
 
     The first layer over (candidate, user) is split,
 
         W [x; u] + b  =  W_candidate x + (W_user u + b)[request_of_candidate],
 
-    so that the user's half is computed once per request and broadcast. The past clicks are not used: users
-    enter by their features alone, as millions of ids with few clicks each would not fill a table.
+    so that the user's half is computed once per request and broadcast.
     """
 
     def __init__(self, config: BaselineConfig, version: str) -> None:
@@ -71,7 +76,7 @@ class BaselineModel(nn.Module):
         self._weights_version = version
         dim, tower = config.embedding_dim, config.tower_width
         self.ad_embedding = nn.Embedding(1 << config.bucket_bits, dim)
-        self.tower_1 = nn.Linear(config.num_features, tower)
+        self.tower_1 = nn.Linear(config.num_features + dim + _NUM_USER_SCALARS, tower)
         self.tower_2 = nn.Linear(tower, tower)
         self.user_query = nn.Linear(tower, dim)
         self.meeting_user = nn.Linear(tower, config.meeting_width)
@@ -87,7 +92,8 @@ class BaselineModel(nn.Module):
 
     def encode_users(self, users: UserTensors) -> EncodedUsers:
         """Compute each user's query [B, D] and half of the meeting layer [B, M]."""
-        tower_BT = torch.relu(self.tower_2(torch.relu(self.tower_1(users.features_BF))))
+        inputs_BU = torch.cat((users.features_BF, self._pooled_history(users)), dim=1)
+        tower_BT = torch.relu(self.tower_2(torch.relu(self.tower_1(inputs_BU))))
         return EncodedUsers(
             version=self._weights_version,
             num_requests=users.features_BF.shape[0],
@@ -100,23 +106,26 @@ class BaselineModel(nn.Module):
 
     def click_log_odds(self, encoded: EncodedUsers, candidates: CandidateTensors) -> Tensor:
         """Return the log-odds of a click per candidate: float32 [N]."""
-        query_BD, user_half_BM = encoded.tensors
-        index_N = candidates.request_of_candidate_N
+        query, user_half = encoded.tensors
+        # The user of a single request is broadcast as it is; only users of several are laid out by candidate.
+        if encoded.num_requests != 1:
+            index_N = candidates.request_of_candidate_N
+            query, user_half = query.index_select(0, index_N), user_half.index_select(0, index_N)
         ad_ND = self.ad_embedding(self._buckets(candidates.ad_ids_N))
-        match_N = (ad_ND * query_BD.index_select(0, index_N)).sum(dim=1)
-        scalars_N3 = torch.stack(
+        match_N = (ad_ND * query).sum(dim=1)
+        inputs_NX = torch.cat(
             (
-                candidates.retrieval_scores_N.clamp(-_RETRIEVAL_LIMIT, _RETRIEVAL_LIMIT),
-                # Retrieval ranks by value; with the bid beside it, the network can tell what it says of the
-                # click.
-                candidates.bids_N.clamp(min=_SMALLEST_BID).log(),
-                match_N,
+                ad_ND,
+                candidates.retrieval_scores_N.clamp(-_RETRIEVAL_LIMIT, _RETRIEVAL_LIMIT).unsqueeze(1),
+                # Retrieval ranks by value; with the bid beside it, the network can tell what it says of the click.
+                candidates.bids_N.clamp(min=_SMALLEST_BID).log().unsqueeze(1),
+                match_N.unsqueeze(1),
             ),
             dim=1,
         )
-        candidate_half_NM = self.meeting_candidate(torch.cat((ad_ND, scalars_N3), dim=1))
-        hidden_NM = torch.relu(candidate_half_NM + user_half_BM.index_select(0, index_N))
-        log_odds_N = self.click_logit(torch.relu(self.last(hidden_NM))).squeeze(1)
+        # In place: nobody needs what these layers are before.
+        hidden_NM = self.meeting_candidate(inputs_NX).add_(user_half).relu_()
+        log_odds_N = self.click_logit(self.last(hidden_NM).relu_()).squeeze(1)
         return torch.addcmul(log_odds_N, match_N, self.match_weight)
 
     @torch.no_grad()
@@ -125,6 +134,14 @@ class BaselineModel(nn.Module):
         self.click_logit.weight.mul_(scale)
         self.click_logit.bias.mul_(scale).add_(offset)
         self.match_weight.mul_(scale)
+
+    def _pooled_history(self, users: UserTensors) -> Tensor:
+        """The mean embedding of each user's past clicks and log(1 + their number): float32 [B, D + 1]."""
+        index_H = users.request_of_history_H
+        past_HD = self.ad_embedding(self._buckets(users.history_ids_H))
+        lengths_B = past_HD.new_zeros(users.features_BF.shape[0]).index_add_(0, index_H, past_HD.new_ones(len(index_H)))
+        sums_BD = past_HD.new_zeros((len(lengths_B), past_HD.shape[1])).index_add(0, index_H, past_HD)
+        return torch.cat((sums_BD / lengths_B.clamp(min=1.0)[:, None], lengths_B.log1p()[:, None]), dim=1)
 
     def _buckets(self, ad_ids_N: Tensor) -> Tensor:
         # The arithmetic shift of a negative hash is harmless: the mask keeps the low bits only.

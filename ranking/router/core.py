@@ -16,6 +16,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ranking.callers_mistake import mistake_in
+from ranking.client.cell_table import CellTable
 from ranking.client.target_table import TargetTable
 from ranking.router.base import BaseSender, take_base_answer
 from ranking.router.cell_intervals import CellIntervals
@@ -31,7 +33,7 @@ from ranking.router.recent import RecentIds
 from ranking.router.result import error_result, result_of
 from ranking.router.tail import LearnedTail
 from ranking.router.timers import Timers
-from ranking.router.value import DepthPrior, MarginalValueCurve
+from ranking.router.value import DepthPrior
 from schemas.errors import RecordError
 from schemas.records import RankingAnswer, RankingRequest
 from schemas.records.fields import Route
@@ -57,7 +59,7 @@ class RouterCore:
         num_partitions: dict[Route, int],
         num_request_partitions: int,
         targets: TargetTable | None = None,
-        curve: MarginalValueCurve | None = None,
+        cells: CellTable | None = None,
         seed: int = 0,
     ) -> None:
         self._policy = policy
@@ -75,12 +77,12 @@ class RouterCore:
             policy,
             router=router,
             targets=self.targets,
-            curve=DepthPrior() if curve is None else curve,
+            curve=DepthPrior(),
             num_partitions=num_partitions["wide"],
             rng=random.Random(f"{seed} wide"),
         )
         self._books: dict[Route, PartitionBook] = {"baseline": self._base.book, "wide": self._extras.book}
-        self._intervals = CellIntervals(source=router)
+        self._intervals = CellIntervals(source=router, is_declared=(cells or CellTable()).is_declared)
         self._publishing = LearnedTail(0.99)
         self._published_at: dict[tuple[int, int], float] = {}
         self._partitions: dict[int, _Partition] = {}
@@ -89,6 +91,8 @@ class RouterCore:
         self._next_commit_ms = 0.0
         self._next_interval_ms = 0.0
         self._num_unpublished = 0
+        self._is_broker_away = False
+        self._broker_back_ms = 0.0
         self.num_duplicates = 0
 
     # Assignment
@@ -115,18 +119,32 @@ class RouterCore:
         """Own a partition no longer, without a word: another owner has it already."""
         for open_request in [entry for entry in self._open.values() if entry.partition == partition]:
             self._close(open_request, now_ms)
-        self.release(partition)
+        self.release(partition, now_ms)
 
-    def release(self, partition: int) -> list[Action]:
+    def release(self, partition: int, now_ms: float) -> list[Commit]:
         """Own a partition no longer; returns its last commit."""
         state = self._partitions.pop(partition, None)
         if state is None:
             return []
         for place in [place for place in self._published_at if place[0] == partition]:
             del self._published_at[place]
-        return _commits(partition, state.progress)
+        return _commits(partition, state.progress, now_ms)
 
     # Events
+
+    def broker_away(self) -> None:
+        """No broker can be reached: an answer that does not come says nothing of those who owe it."""
+        self._is_broker_away = True
+
+    def broker_heard(self, now_ms: float) -> None:
+        """A record or an acknowledgement has come: whoever owes an answer has its whole time from here on."""
+        if not self._is_broker_away:
+            return
+        self._is_broker_away = False
+        self._broker_back_ms = now_ms
+        for open_request in self._open.values():
+            if not open_request.is_published:
+                self._timers.set(self._give_up_ms(open_request), "give_up", open_request.request.request_id)
 
     def request(self, intake: Intake, now_ms: float) -> list[Action]:
         """One record of the requests topic, in the order of the log."""
@@ -172,7 +190,9 @@ class RouterCore:
             usable = take_base_answer(open_request, answer, now_ms)
             if not usable and is_ours:
                 open_request.num_base_failed += 1
-                if len(open_request.base_partitions) == 1:
+                # What the caller got wrong, another replica cannot put right.
+                open_request.mistake = open_request.mistake or mistake_in(answer.error)
+                if len(open_request.base_partitions) == 1 and not open_request.mistake:
                     self._retry(open_request, now_ms, actions)
         elif is_ours:
             closed = take_extra_answer(open_request, answer, self._extras, now_ms)
@@ -198,7 +218,7 @@ class RouterCore:
                 self._advance(open_request, now_ms, actions)
         if now_ms >= self._next_commit_ms:
             self._next_commit_ms = now_ms + self._policy.commit_interval_ms
-            actions += self.commits()
+            actions += self.commits(now_ms)
         if now_ms >= self._next_interval_ms:
             # On multiples of the interval, so that routers report in step and windows hold whole intervals.
             self._next_interval_ms = (now_ms // self._policy.interval_ms + 1) * self._policy.interval_ms
@@ -216,13 +236,27 @@ class RouterCore:
 
     # What the loop asks
 
-    def commits(self) -> list[Action]:
+    def commits(self, now_ms: float) -> list[Commit]:
         """Commits of all partitions that have moved."""
-        return [action for number, state in self._partitions.items() for action in _commits(number, state.progress)]
+        return [
+            commit for number, state in self._partitions.items() for commit in _commits(number, state.progress, now_ms)
+        ]
+
+    def positions(self, now_ms: float) -> list[Commit]:
+        """Commits of all partitions as they stand, moved or not."""
+        return [
+            Commit(partition=number, offset=offset, metadata=metadata)
+            for number, state in self._partitions.items()
+            for offset, metadata in [state.progress.position(now_ms)]
+        ]
 
     def intervals(self, now_ms: float) -> list[Action]:
         """The interval records that end now."""
         return [PublishInterval(interval=interval) for interval in self._intervals.close_all(now_ms)]
+
+    def is_reported(self, cell: str, now_ms: float) -> bool:
+        """Whether a cell's figures are kept: it is declared, and not one too many."""
+        return self._intervals.reports(cell, now_ms)
 
     @property
     def next_due_ms(self) -> float:
@@ -268,9 +302,10 @@ class RouterCore:
         actions: list[Action] = [self._base.first(open_request, now_ms)]
         self._timers.set(now_ms + open_request.overdue_ms, "overdue", request.request_id)
         self._timers.set(open_request.answer_by_ms, "answer_by", request.request_id)
-        give_up_ms = open_request.wait_until_ms + self._policy.degrade_after_ms
-        self._timers.set(give_up_ms, "give_up", request.request_id)
-        extra_work = self._extras.plan(open_request, now_ms)
+        self._timers.set(self._give_up_ms(open_request), "give_up", request.request_id)
+        # A cell that nobody declared has base work and nothing else: no controller answers for more.
+        is_reported = self._intervals.reports(request.cell, now_ms)
+        extra_work = self._extras.plan(open_request, now_ms) if is_reported else None
         if extra_work is not None:
             recorder.route("wide").count_work()
             self._timers.set(float(extra_work.work.deadline_ms), "extras_due", request.request_id)
@@ -324,6 +359,9 @@ class RouterCore:
             recorder.count_retry()
             actions.append(retry)
 
+    def _give_up_ms(self, open_request: OpenRequest) -> float:
+        return max(open_request.wait_until_ms, self._broker_back_ms) + self._policy.degrade_after_ms
+
     def _answered_extras(self, answer: RankingAnswer, key: WorkKey, now_ms: float) -> float | None:
         is_closed = any(shed.reason == "gate_closed" for shed in answer.sheds)
         self._extras.pressed(answer.ranker, 1.0 if is_closed else answer.pressure, now_ms)
@@ -337,8 +375,9 @@ class RouterCore:
             is_time = now_ms >= open_request.answer_by_ms
             # Nothing more can come once each attempt has come back without a ranking.
             is_hopeless = open_request.num_base_failed == len(open_request.base_partitions)
-            is_given_up = now_ms >= open_request.wait_until_ms + self._policy.degrade_after_ms
-            if open_request.is_complete or is_given_up or (is_time and (has_base or is_hopeless)):
+            is_given_up = not self._is_broker_away and now_ms >= self._give_up_ms(open_request)
+            is_wrong = bool(open_request.mistake) and is_hopeless
+            if open_request.is_complete or is_given_up or is_wrong or (is_time and (has_base or is_hopeless)):
                 self._publish(open_request, now_ms, actions)
         if open_request.is_complete and not open_request.is_latency_noted:
             open_request.is_latency_noted = True
@@ -350,12 +389,16 @@ class RouterCore:
     def _publish(self, open_request: OpenRequest, now_ms: float, actions: list[Action]) -> None:
         if open_request.base_scores is None:
             open_request.extras.withdraw("shed", "no_base")
+        else:
+            # Another replica has ranked it all the same.
+            open_request.mistake = ""
         result = result_of(open_request, router=self._router, now_ms=now_ms)
         open_request.is_published = True
         self._num_unpublished -= 1
         cell = open_request.request.cell
         self._intervals.waits(cell, -1)
-        self._intervals.of(cell, now_ms).count_result(base_late=result.late)
+        is_error = result.status == "error"
+        self._intervals.of(cell, now_ms).count_result(base_late=result.late and not is_error, error=is_error)
         self._account(open_request, open_request.extras.items, now_ms)
         place = (open_request.partition, open_request.offset)
         self._published_at[place] = now_ms
@@ -392,6 +435,6 @@ class RouterCore:
         del self._open[request.request_id]
 
 
-def _commits(partition: int, progress: PartitionProgress) -> list[Action]:
-    commit = progress.commit()
+def _commits(partition: int, progress: PartitionProgress, now_ms: float) -> list[Commit]:
+    commit = progress.commit(now_ms)
     return [] if commit is None else [Commit(partition=partition, offset=commit[0], metadata=commit[1])]

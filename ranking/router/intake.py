@@ -8,11 +8,15 @@ from schemas.attribution import Attribution
 from schemas.errors import RecordError
 from schemas.partition import partition_for
 from schemas.records import RankingRequest
-from schemas.records.fields import INT64_BYTES
+from schemas.records.fields import FLOAT32_BYTES, INT64_BYTES
 from schemas.records.ranking import MAX_CANDIDATES
 
 # As `Label` bounds it; a token that were cut could not be read back.
 MAX_TOKEN_LENGTH = 256
+# A request may fill a record. Its work repeats the user beside up to MAX_CANDIDATES candidates (64 KiB) and names of
+# its own, and must fit a record too: 64 KiB of features and 512 KiB of history leave room for all that.
+MAX_USER_FEATURES = 16_384
+MAX_HISTORY_IDS = 65_536
 
 
 def refusal(intake: Intake, request: RankingRequest, *, num_partitions: int, skew_ms: int) -> RecordError | None:
@@ -39,10 +43,20 @@ def refusal(intake: Intake, request: RankingRequest, *, num_partitions: int, ske
 def mistake(request: RankingRequest, *, append_ms: int, policy: RouterPolicy) -> str:
     """What the caller did wrong, for the result to say; empty when nothing."""
     num_candidates = len(request.ad_ids) // INT64_BYTES
+    num_features = len(request.user_features) // FLOAT32_BYTES
+    num_past = len(request.history_ids) // INT64_BYTES
     budget_ms = request.deadline_ms - request.intake_ms
     reasons = (
         (num_candidates == 0, "no candidates"),
-        (num_candidates > MAX_CANDIDATES, f"{num_candidates} candidates, at most {MAX_CANDIDATES} are ranked"),
+        (
+            num_features > MAX_USER_FEATURES,
+            f"user_features holds {num_features} values, at most {MAX_USER_FEATURES} are taken",
+        ),
+        (num_past > MAX_HISTORY_IDS, f"history_ids holds {num_past} ids, at most {MAX_HISTORY_IDS} are taken"),
+        (
+            num_candidates > MAX_CANDIDATES,
+            f"ad_ids holds {num_candidates} candidates, at most {MAX_CANDIDATES} are ranked",
+        ),
         (request.num_base_candidates == 0, "num_base_candidates is 0: every request has base work"),
         (
             request.num_base_candidates > num_candidates,

@@ -72,6 +72,8 @@ class OpenRequest:
     # Base attempts sent, as partitions; and how many of them came back unusable.
     base_partitions: list[int] = field(default_factory=list)
     num_base_failed: int = 0
+    # What the caller did wrong, as a replica found it; empty where nothing.
+    mistake: str = ""
     base_scores: NDArray[np.float32] | None = None
     base_received_ms: float = 0.0
     base_model_version: str = ""

@@ -40,7 +40,10 @@ class RouterPolicy:
     # Up to the knee a replica's pressure changes nothing; what was taken back returns by this share a second.
     pressure_knee: float = 0.7
     recovery_per_s: float = 0.5
+    # The same request id within this time has one result, also across a takeover: its new owner reads the results of
+    # that time, but not more of each partition than this.
     duplicate_horizon_ms: float = 60_000.0
+    max_remembered_results: int = 4_096
     commit_interval_ms: float = 200.0
     interval_ms: int = 1_000
     # Beyond this many open requests no more are taken in: they wait in the log, not in memory.

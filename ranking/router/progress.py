@@ -1,19 +1,21 @@
 """What to commit for one partition of the requests, so that whoever takes it over sends no second result. Pure.
 
 The committed offset C is the lowest request not yet answered. The metadata holds the floor F: every result of a
-request at or behind C stands in the results partition at or behind F. A new owner reads the results in
-[F, end) and so knows which requests behind C have a result already.
+request at or behind C stands in the results partition at or behind F, and so does every result of the last
+``duplicate_horizon_ms`` (the last ``max_remembered_results`` at most, so that a takeover stays short). A new owner
+reads the results in [F, end) and so knows which requests behind C have a result already, and which of a short while
+ago it must not answer again when their callers send them once more.
 
 F for a request is the end of the results as acknowledged when the request was taken in: its result can only
 come behind that. Requests in front of the horizon (the end of the requests when this owner began) may have been
 answered by the owner before, so the floor that this one started from holds for all of them.
 """
 
-import json
 from collections import deque
 from typing import Protocol
 
-_VERSION = 1
+from ranking.handover import Takeover, commit_metadata
+from ranking.router.lagging_end import LaggingEnd
 
 
 class Offsets(Protocol):
@@ -25,17 +27,26 @@ class Offsets(Protocol):
 
 
 class PartitionProgress:
-    """Progress of one partition under one owner."""
+    """Progress of one partition under one owner. Times are of the broker's clock."""
 
-    def __init__(self, offsets: Offsets, *, floor: int, horizon: int, results_end: int) -> None:
-        """Begin with the floor found in the last commit and the ends of both logs as they are now."""
+    def __init__(
+        self,
+        offsets: Offsets,
+        takeover: Takeover,
+        *,
+        duplicate_horizon_ms: float = 60_000.0,
+        max_remembered_results: int = 4_096,
+    ) -> None:
         self._offsets = offsets
-        self._horizon = horizon
-        self._first_floor = floor
-        self._results_end = results_end
+        self._start = takeover.start
+        self._horizon = takeover.horizon
+        self._results_end = takeover.results_end
         self._last_begun = -1
         # (first offset, floor) of each stretch of requests taken in with the same floor.
-        self._floors: deque[tuple[int, int]] = deque([(0, floor)])
+        self._floors: deque[tuple[int, int]] = deque([(0, takeover.floor)])
+        self._remembered = LaggingEnd(
+            takeover.floor, horizon_ms=duplicate_horizon_ms, max_records=max_remembered_results
+        )
         self._committed: tuple[int, int] | None = None
 
     @property
@@ -55,34 +66,29 @@ class PartitionProgress:
         if results_offset is not None:
             self._results_end = max(self._results_end, results_offset + 1)
 
-    def commit(self) -> tuple[int, str] | None:
+    def commit(self, now_ms: float) -> tuple[int, str] | None:
         """Offset and metadata to commit; None when nothing has moved since the last call."""
+        self._remembered.note(self._results_end, now_ms)
+        if self._offsets.committable() is None:
+            return None
+        position = self._position(now_ms)
+        if position == self._committed:
+            return None
+        self._committed = position
+        return position[0], commit_metadata(position[1])
+
+    def position(self, now_ms: float) -> tuple[int, str]:
+        """Offset and metadata as they stand, committed or not: to prove by a commit that the partition is owned."""
+        offset, floor = self._position(now_ms)
+        return offset, commit_metadata(floor)
+
+    def _position(self, now_ms: float) -> tuple[int, int]:
         offset = self._offsets.committable()
         if offset is None:
-            return None
+            offset = self._start
         while len(self._floors) > 1 and self._floors[1][0] <= offset:
             self._floors.popleft()
         floor = self._floors[0][1]
-        if offset > self._last_begun and offset >= self._horizon:
+        if offset > self._last_begun and offset >= self._horizon and self._last_begun >= 0:
             floor = self._results_end
-        if (offset, floor) == self._committed:
-            return None
-        self._committed = (offset, floor)
-        return offset, commit_metadata(floor)
-
-
-def commit_metadata(results_floor: int) -> str:
-    """Metadata of a commit."""
-    return json.dumps({"v": _VERSION, "results": results_floor}, separators=(",", ":"))
-
-
-def results_floor(metadata: str | None) -> int | None:
-    """The floor in a commit's metadata; None where there is none that this version can read."""
-    try:
-        content = json.loads(metadata or "")
-    except ValueError:
-        return None
-    if not isinstance(content, dict) or content.get("v") != _VERSION:
-        return None
-    floor = content.get("results")
-    return floor if isinstance(floor, int) and floor >= 0 else None
+        return offset, min(floor, self._remembered.value(now_ms))

@@ -23,41 +23,56 @@ Shutdown on SIGTERM or SIGINT:
 7. Leave the group (a static member keeps its place for the session's time) and close.
 """
 
+import secrets
 import time
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ops.telemetry.logs import get_log
 from ops.telemetry.stop_signals import on_stop_signals
+from ranking.client.broker_time import learn_broker_time, local_ms, observe
+from ranking.client.cells import CellsView
+from ranking.client.takeover import read_estates
 from ranking.client.targets import TargetsView
 from ranking.clock import BrokerClock
 from ranking.router.core import RouterCore
 from ranking.router.events import Action, Commit, Intake, PublishInterval, PublishResult, RefuseRequest, SendWork
 from ranking.router.instruments import Instruments
-from ranking.router.policy import RouterPolicy
-from ranking.router.progress import PartitionProgress, commit_metadata, results_floor
+from ranking.router.options import RouterOptions
+from ranking.router.progress import PartitionProgress
+from ranking.router.stall import StallGuard
 from schemas.dead_letters import dead_letter_key
-from schemas.errors import RecordError
-from schemas.framing import Decoder
+from schemas.errors import RecordError, SchemaPendingError
+from schemas.framing import Decoder, encode
 from schemas.kafka.admin import BrokerError
-from schemas.kafka.config import client_config, consumer_config, producer_config, quick_failover
+from schemas.kafka.config import (
+    HEARTBEAT_MS,
+    PATIENT_SEND,
+    SESSION_MS,
+    client_config,
+    consumer_config,
+    producer_config,
+    quick_failover,
+)
 from schemas.kafka.dead_letters import dead_letter, message_headers
+from schemas.kafka.held import HeldPartitions
 from schemas.kafka.metadata import num_partitions
 from schemas.kafka.offsets import OffsetTracker
 from schemas.kafka.producer import DurableProducer
-from schemas.kafka.ranges import MAX_BATCH, read_ranges, watermarks
-from schemas.records import ClockRecord, RankingAnswer, RankingRequest, RankingResult
+from schemas.kafka.ranges import MAX_BATCH
+from schemas.kafka.registry import connect_registry
+from schemas.records import RankingAnswer, RankingRequest
 from schemas.records.fields import Route
-from schemas.settings import TimeSettings
 from schemas.topics import (
+    CONTROL_TARGETS,
     RANKING_ANSWERS,
     RANKING_REQUESTS,
     RANKING_RESULTS,
     SERVING_LATENCY,
     WORK_BY_ROUTE,
-    Namespace,
     Topic,
 )
 from schemas.tracing import TraceContext, trace_from
@@ -66,29 +81,20 @@ _log = get_log(__name__)
 
 ROUTES: tuple[Route, ...] = ("baseline", "wide")
 MAX_WAIT_S = 0.1
+# Answers with a schema that is not known yet: soon too late for anyone, so that the oldest may go.
+MAX_UNREAD_ANSWERS = 256
 # A consumer that met one of these reads nothing any more, though not each is flagged as fatal.
 _FATAL = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID})
 BROKER_TIMEOUT_S = 10.0
 # Longer than any deadline in use; a supervisor kills only after that.
 STOP_LIMIT_S = 3.0
 
-
-@dataclass(frozen=True, kw_only=True)
-class RouterOptions:
-    """One router. ``router_id`` names it in records and in the group, where it is a static member.
-
-    The skew and the interval of ``time`` replace those of ``policy``.
-    """
-
-    namespace: Namespace
-    time: TimeSettings
-    router_id: str
-    health_port: int = 0
-    policy: RouterPolicy = field(default_factory=RouterPolicy)
+__all__ = ["RouterOptions", "RouterWorker", "run"]
 
 
 def run(options: RouterOptions) -> None:
     """Route until SIGTERM or SIGINT. Raises ValueError, BrokerError or DeliveryError."""
+    connect_registry()
     worker = RouterWorker(options)
     with on_stop_signals(worker.stop):
         worker.run()
@@ -112,32 +118,49 @@ class RouterWorker:
         self._clock = BrokerClock()
         self._last_now_ms = 0.0
         self._consumer = Consumer(
-            consumer_config(base, options.namespace.group("router"), **quick_failover(static_id=options.router_id))
+            consumer_config(
+                base,
+                options.namespace.group("router"),
+                **quick_failover(static_id=options.router_id),
+                error_cb=self._on_client_error,
+            )
         )
-        self._producer = DurableProducer(producer_config(base))
+        self._producer = DurableProducer(producer_config(base, **PATIENT_SEND))
+        # What is done in the name of an owner, and must not be done by one that is none any more.
+        self._owners_topics = frozenset(
+            {self._results, options.namespace.dead_letters(RANKING_REQUESTS), *self._work.values()}
+        )
+        self._guard = StallGuard(session_ms=SESSION_MS, heartbeat_ms=HEARTBEAT_MS)
+        self._cells = CellsView(options.namespace, client_id=f"{options.router_id}-cells")
         self._targets = TargetsView(options.namespace, client_id=f"{options.router_id}-targets")
+        self._policy = replace(options.policy, skew_ms=options.time.skew_ms, interval_ms=options.time.interval_ms)
         self._core = RouterCore(
-            replace(options.policy, skew_ms=options.time.skew_ms, interval_ms=options.time.interval_ms),
+            self._policy,
             router=options.router_id,
             num_partitions={route: num_partitions(self._consumer, topic) for route, topic in self._work.items()},
             num_request_partitions=num_partitions(self._consumer, self._requests),
             targets=self._targets.table,
-            seed=time.time_ns(),
+            cells=self._cells.table,
+            seed=secrets.randbits(63),
         )
         self._instruments = Instruments()
         self._num_duplicates = 0
         # Rises with each change of the assignment: what was asked before it is told from what was asked after.
         self._generation = 0
         self._next_offsets: dict[int, int] = {}
+        # Requests whose schema is not known yet hold their partition; answers wait aside, as others behind them do not.
+        self._held = HeldPartitions(self._consumer)
+        self._unread_answers: deque[Message] = deque(maxlen=MAX_UNREAD_ANSWERS)
         self._answers_from: dict[int, int] = {}
         self._is_paused = False
         self._is_stopping = False
         self._health = self._instruments.server(
             port=options.health_port,
-            now_ms=lambda: self._clock.broker_ms(_local_ms()),
+            now_ms=lambda: self._clock.broker_ms(local_ms()),
             ready={
                 "partitions": lambda: None if self._core.partitions else "no partition of the requests is assigned",
                 "targets": lambda: None if self._targets.is_alive else "targets are not followed",
+                "schemas": self._held.trouble,
             },
         )
 
@@ -148,13 +171,12 @@ class RouterWorker:
     def run(self) -> None:
         """Route until `stop`."""
         try:
-            self._set_clock()
+            learn_broker_time(self._clock, self._producer, self._namespace, writer=self._router_id)
+            self._cells.start()
             self._targets.start()
             self._targets.wait_until_caught_up(BROKER_TIMEOUT_S)
             self._health.start()
-            self._consumer.subscribe(
-                [self._requests], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
-            )
+            self._subscribe()
             _log.info("router started", router=self._router_id, health=self._health.url)
             while not self._is_stopping:
                 self._round()
@@ -162,6 +184,7 @@ class RouterWorker:
         finally:
             self._health.close()
             self._targets.close()
+            self._cells.close()
 
     def _shut_down(self) -> None:
         # 1.
@@ -183,6 +206,7 @@ class RouterWorker:
     # The loop
 
     def _round(self) -> None:
+        self._is_owner()
         now_ms = self._now_ms()
         wait_s = min(MAX_WAIT_S, max(0.0, (self._core.next_due_ms - now_ms) / 1000.0))
         # Whole milliseconds, rounded up: librdkafka cuts fractions off, and the loop would spin through the last one.
@@ -200,11 +224,15 @@ class RouterWorker:
         if now_ms >= self._core.next_due_ms:
             self._perform(self._core.tick(now_ms))
         self._producer.poll(0)
+        self._held.release_known()
+        for _ in range(len(self._unread_answers)):
+            self._handle_answer(self._unread_answers.popleft())
+        self._refuse_targets()
         self._pause(self._core.is_full or self._is_stopping)
         self._instruments.round(now_ms)
 
     def _handle(self, messages: Sequence[Message]) -> None:
-        receipt_ms = _local_ms()
+        receipt_ms = local_ms()
         for message in messages:
             error = message.error()
             if error is not None:
@@ -214,16 +242,22 @@ class RouterWorker:
                 continue
             _, append_ms = message.timestamp()
             self._clock.observe(receipt_ms=receipt_ms, append_ms=append_ms)
+            self._core.broker_heard(self._now_ms())
             if message.topic() == self._answers:
+                self._instruments.read(RANKING_ANSWERS.name)
                 self._handle_answer(message)
             else:
                 self._handle_request(message, append_ms)
+
+    def _on_client_error(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._core.broker_away()
 
     def _handle_request(self, message: Message, append_ms: int) -> None:
         partition, offset = message.partition(), message.offset()
         assert partition is not None
         assert offset is not None
-        if offset < self._next_offsets.get(partition, offset + 1):
+        if offset < self._next_offsets.get(partition, offset + 1) or not self._held.is_ready(message):
             return
         self._next_offsets[partition] = offset + 1
         self._instruments.read(RANKING_REQUESTS.name)
@@ -248,11 +282,13 @@ class RouterWorker:
             self._num_duplicates = self._core.num_duplicates
 
     def _handle_answer(self, message: Message) -> None:
-        self._instruments.read(RANKING_ANSWERS.name)
         try:
             answer = self._decode_answer(message.value())
         except RecordError as error:
             self._dead_letter(message, error, RANKING_ANSWERS)
+            return
+        except SchemaPendingError:
+            self._unread_answers.append(message)
             return
         assert isinstance(answer, RankingAnswer)
         self._perform(self._core.answer(answer, self._now_ms()))
@@ -260,6 +296,8 @@ class RouterWorker:
     def _perform(self, actions: Sequence[Action], message: Message | None = None) -> None:
         """Carry actions out; ``message`` is the request that they come from."""
         for action in actions:
+            if not self._may(action):
+                continue
             match action:
                 case SendWork():
                     self._producer.send(
@@ -278,24 +316,34 @@ class RouterWorker:
                     self._instruments.interval(action.interval)
                     self._producer.send(self._latency, action.interval, key=action.interval.cell.encode())
 
+    def _may(self, action: Action) -> bool:
+        """Whether an action is still ours to carry out: its partition may have gone since it was decided."""
+        match action:
+            case PublishInterval():
+                return True
+            case SendWork():
+                number = action.work.reply_partition
+            case _:
+                number = action.partition
+        return self._is_owner() and number in self._core.partitions
+
     def _publish(self, action: PublishResult) -> None:
         generation = self._generation
 
         def acknowledged(message: Message) -> None:
-            _, append_ms = message.timestamp()
-            self._clock.observe(receipt_ms=_local_ms(), append_ms=append_ms)
+            observe(self._clock, message)
+            self._core.broker_heard(self._now_ms())
             if generation == self._generation:
                 self._core.published(action.partition, action.offset, self._now_ms(), results_offset=message.offset())
 
-        self._instruments.result(action.result)
-        self._producer.send(
-            self._results,
-            action.result,
-            key=action.result.user_id.encode(),
-            partition=action.partition,
-            headers=_trace(action.trace),
-            on_delivered=acknowledged,
-        )
+        result = action.result
+        self._instruments.result(result, is_reported=self._core.is_reported(result.cell, self._now_ms()))
+        value, key, headers = encode(result), result.user_id.encode(), _trace(action.trace)
+        # The last look: nothing but the hand-over lies behind it.
+        if self._may(action):
+            self._producer.send(
+                self._results, value, key=key, partition=action.partition, headers=headers, on_delivered=acknowledged
+            )
 
     def _dead_letter(
         self, message: Message, error: RecordError, topic: Topic, *, finishes: tuple[int, int] | None = None
@@ -312,60 +360,78 @@ class RouterWorker:
             self._namespace.dead_letters(topic), letter, key=dead_letter_key(letter), on_delivered=acknowledged
         )
 
+    def _refuse_targets(self) -> None:
+        """Dead-letter targets that nobody believes: every router meets them, the owner of partition 0 writes."""
+        while self._targets.refused:
+            message, error = self._targets.refused.popleft()
+            if 0 in self._core.partitions:
+                self._dead_letter(message, error, CONTROL_TARGETS)
+
     # Assignment
+
+    def _subscribe(self) -> None:
+        self._consumer.subscribe(
+            [self._requests], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def _is_owner(self) -> bool:
+        """Whether what was taken in is still ours to answer; steps as in `ranking.router.stall`."""
+        if not self._guard.is_in_doubt(local_ms()):
+            return True
+        # 1.
+        is_owner = self._commit_now(self._core.positions(self._now_ms()))
+        self._guard.proved(local_ms())
+        if is_owner:
+            return True
+        _log.warning("stood still past the session", partitions=len(self._core.partitions))
+        # 2.
+        self._let_go(sorted(self._core.partitions))
+        # 4.
+        self._consumer.unsubscribe()
+        self._subscribe()
+        return False
+
+    def _let_go(self, numbers: Sequence[int]) -> None:
+        """Own partitions no longer, without a word: a result from here could be the second one."""
+        self._generation += 1
+        for number in numbers:
+            self._core.abandon(number, self._now_ms())
+            self._forget(number)
+        # 3.
+        self._producer.drop_queued(self._owners_topics)
 
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
         self._generation += 1
         numbers = [entry.partition for entry in assigned]
         # Results of ours that are still on their way must be in the log before its end is read.
         self._producer.drain(BROKER_TIMEOUT_S)
-        # 1.
-        committed = {place.partition: place for place in consumer.committed(assigned, timeout=BROKER_TIMEOUT_S)}
-        requests = watermarks(consumer, self._requests, numbers)
-        answers = watermarks(consumer, self._answers, numbers)
-        results = watermarks(consumer, self._results, numbers)
-        floors = {}
-        for number in numbers:
-            low, high = results[number]
-            floor = results_floor(committed[number].metadata) if committed[number].offset >= 0 else None
-            floors[number] = low if floor is None else min(max(floor, low), high)
-        # 2.
-        answered = self._answered({number: (floors[number], results[number][1]) for number in numbers})
+        # 1. and 2.
+        estates = read_estates(
+            consumer,
+            self._base_config,
+            numbers,
+            requests=self._requests,
+            answers=self._answers,
+            results=self._results,
+            timeout_s=BROKER_TIMEOUT_S,
+        )
         # 3.
-        for number in numbers:
-            low, high = requests[number]
-            offset = committed[number].offset
-            self._next_offsets[number] = offset if low <= offset <= high else low
-            self._answers_from[number] = answers[number][1]
+        for number, estate in estates.items():
+            self._next_offsets[number] = estate.takeover.start
+            self._answers_from[number] = estate.answers_end
             progress = PartitionProgress(
-                OffsetTracker(), floor=floors[number], horizon=high, results_end=results[number][1]
+                OffsetTracker(),
+                estate.takeover,
+                duplicate_horizon_ms=self._policy.duplicate_horizon_ms,
+                max_remembered_results=self._policy.max_remembered_results,
             )
-            self._core.assign(number, progress, answered=answered[number])
+            self._core.assign(number, progress, answered=estate.answered)
         # 4.
-        starts = [
-            Commit(partition=number, offset=self._next_offsets[number], metadata=commit_metadata(floors[number]))
-            for number in numbers
-            if committed[number].offset < 0
-        ]
-        self._commit_now(starts)
+        self._commit_now([place for place in self._core.positions(self._now_ms()) if estates[place.partition].is_new])
         # 5.
         self._rewind()
-        _log.info("partitions assigned", partitions=numbers, answered=sum(map(len, answered.values())))
-
-    def _answered(self, ranges: dict[int, tuple[int, int]]) -> dict[int, set[str]]:
-        """Ids of the requests that have a result within a range of each partition."""
-        answered: dict[int, set[str]] = {number: set() for number in ranges}
-        decode = Decoder((RankingResult,)).decode
-        for message in read_ranges(self._base_config, self._results, ranges):
-            try:
-                result = decode(message.value())
-            except RecordError as error:
-                # Not ours: no request of ours can have it as its result.
-                _log.warning("result unreadable", offset=message.offset(), why=str(error))
-                continue
-            assert isinstance(result, RankingResult)
-            answered[message.partition() or 0].add(result.request_id)
-        return answered
+        num_answered = sum(len(estate.answered) for estate in estates.values())
+        _log.info("partitions assigned", partitions=numbers, answered=num_answered)
 
     def _on_revoke(self, consumer: Consumer, revoked: list[TopicPartition]) -> None:
         self._give_up([entry.partition for entry in revoked])
@@ -373,11 +439,7 @@ class RouterWorker:
         consumer.unassign()
 
     def _on_lost(self, consumer: Consumer, lost: list[TopicPartition]) -> None:
-        # Another router owns them by now: a result from here could be the second one.
-        self._generation += 1
-        for number in [entry.partition for entry in lost]:
-            self._core.abandon(number, self._now_ms())
-            self._forget(number)
+        self._let_go([entry.partition for entry in lost])
         consumer.unassign()
         _log.warning("partitions lost", partitions=len(lost))
 
@@ -390,7 +452,7 @@ class RouterWorker:
         # 2.
         self._producer.drain(BROKER_TIMEOUT_S)
         # 3.
-        self._commit_now([action for number in owned for action in self._core.release(number)])
+        self._commit_now([commit for number in owned for commit in self._core.release(number, self._now_ms())])
         self._generation += 1
         for number in owned:
             self._forget(number)
@@ -407,56 +469,36 @@ class RouterWorker:
         )
         # Being paused outlives an assignment.
         self._pause(False)
+        self._held.release_all()
 
     def _pause(self, is_wanted: bool) -> None:
         """Leave requests in the log, or take them in again; answers always come in."""
         if is_wanted == self._is_paused or not self._next_offsets:
             return
-        places = [TopicPartition(self._requests, number) for number in self._next_offsets]
+        numbers = [number for number in self._next_offsets if not self._held.holds(self._requests, number)]
+        places = [TopicPartition(self._requests, number) for number in numbers]
         (self._consumer.pause if is_wanted else self._consumer.resume)(places)
         self._is_paused = is_wanted
 
     def _commit(self, commit: Commit) -> TopicPartition:
         return TopicPartition(self._requests, commit.partition, commit.offset, metadata=commit.metadata)
 
-    def _commit_now(self, commits: Sequence[Action]) -> None:
-        places = [self._commit(commit) for commit in commits if isinstance(commit, Commit)]
-        if not places:
-            return
+    def _commit_now(self, commits: Sequence[Commit]) -> bool:
+        """Whether the broker has taken the commits; it has where there are none."""
+        if not commits:
+            return True
         try:
-            self._consumer.commit(offsets=places, asynchronous=False)
+            taken = self._consumer.commit(offsets=[self._commit(commit) for commit in commits], asynchronous=False)
         except KafkaException as error:
             # The next owner then begins further back and finds the results in the log.
             _log.warning("commit refused", why=error.args[0].str())
-
-    # Time
-
-    def _set_clock(self) -> None:
-        """Learn the broker's time before the first request: one left in the log says nothing of it.
-
-        A clock record says only that time has passed, so one more of them changes nothing for its readers.
-        """
-
-        def acknowledged(message: Message) -> None:
-            _, append_ms = message.timestamp()
-            self._clock.observe(receipt_ms=_local_ms(), append_ms=append_ms)
-
-        for _ in range(2):
-            # The second finds the connection open, and so is the closer one.
-            self._producer.send(
-                self._latency, ClockRecord(writer=self._router_id), partition=0, on_delivered=acknowledged
-            )
-            self._producer.drain(BROKER_TIMEOUT_S)
+            return False
+        return all(place.error is None for place in taken or ())
 
     def _now_ms(self) -> float:
         """The broker's time; it never goes back, though its estimate may."""
-        self._last_now_ms = max(self._last_now_ms, self._clock.broker_ms(_local_ms()))
+        self._last_now_ms = max(self._last_now_ms, self._clock.broker_ms(local_ms()))
         return self._last_now_ms
-
-
-def _local_ms() -> float:
-    # Monotonic: what somebody does to this machine's clock moves no deadline. `BrokerClock` makes it the broker's.
-    return time.monotonic() * 1000.0
 
 
 def _trace(trace: TraceContext | None) -> list[tuple[str, bytes | None]]:

@@ -1,9 +1,11 @@
 """A router's core on a fake clock, for tests: requests and answers by hand, and what it did sorted by kind."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
+from ranking.handover import Takeover
 from ranking.router.core import RouterCore
 from ranking.router.events import Action, Commit, Intake, PublishInterval, PublishResult, RefuseRequest, SendWork
 from ranking.router.policy import RouterPolicy
@@ -104,13 +106,14 @@ def all_shed(work: RankingWork, reason: str) -> list[ChunkShed]:
 class Driver:
     """A core with every partition assigned; ``now_ms`` moves only when told."""
 
-    def __init__(self, *, policy=None, num_partitions=NUM_PARTITIONS, horizon=0, answered=(), assign=True):
+    def __init__(self, *, policy=None, num_partitions=NUM_PARTITIONS, horizon=0, answered=(), assign=True, cells=None):
         self.now_ms = START_MS
         self.core = RouterCore(
             policy or RouterPolicy(),
             router="router-1",
             num_partitions={"baseline": num_partitions, "wide": num_partitions},
             num_request_partitions=NUM_PARTITIONS,
+            cells=cells,
         )
         self.works: list[SendWork] = []
         self.published: list[PublishResult] = []
@@ -121,7 +124,8 @@ class Driver:
         self._next_result = 0
         if assign:
             for partition in range(NUM_PARTITIONS):
-                progress = PartitionProgress(OffsetTracker(), floor=0, horizon=horizon, results_end=0)
+                takeover = Takeover(start=0, floor=0, horizon=horizon, results_end=0)
+                progress = PartitionProgress(OffsetTracker(), takeover)
                 self.core.assign(partition, progress, answered=answered)
 
     def request(self, request=None, *, key=None, partition=None, append_ms=None, **fields):
@@ -157,7 +161,7 @@ class Driver:
         self.core.published(published.partition, published.offset, self.now_ms, results_offset=self._next_result)
         self._next_result += 1
 
-    def take(self, actions: list[Action]):
+    def take(self, actions: Sequence[Action]):
         for action in actions:
             match action:
                 case SendWork():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ranking.callers_mistake import mistake_in
 from ranking.consumer.answers import Identity
 from ranking.consumer.costs import CostBook, CostPrior
 from ranking.consumer.executor import OptionalCall
@@ -21,13 +22,21 @@ from schemas.records import RankingAnswer
 from schemas.records.ranking import MAX_CANDIDATES
 from schemas.settings import TimeSettings
 from schemas.topics import Namespace
-from tests.unit.ranking.consumer_fakes import MS, FakeClock, FakeGate, FakeScorer, base_task, optional_task
+from tests.unit.ranking.consumer_fakes import (
+    MS,
+    NUM_FEATURES,
+    FakeClock,
+    FakeGate,
+    FakeScorer,
+    base_task,
+    optional_task,
+)
 
 PRIOR = CostPrior(fixed_ns=100_000, per_candidate_ns=1_000)
 
 
 class Bench:
-    def __init__(self, *, routes=("baseline", "wide"), gate_flips_ns=(), starts_open=True, **scorer):
+    def __init__(self, *, routes=("baseline", "wide"), gate_flips_ns=(), starts_open=True, num_features=None, **scorer):
         self.clock = FakeClock()
         self.gate = FakeGate(self.clock, *gate_flips_ns, is_open=starts_open)
         self.scorer = FakeScorer(self.clock, **scorer)
@@ -43,7 +52,10 @@ class Bench:
             ),
             costs=CostBook(PRIOR),
             settings=ReplicaSettings(
-                identity=Identity(ranker_id="ranker-1", epoch_ms=1_000), cell="us-east", routes=routes
+                identity=Identity(ranker_id="ranker-1", epoch_ms=1_000),
+                cell="us-east",
+                routes=routes,
+                num_features=num_features,
             ),
         )
 
@@ -85,6 +97,27 @@ def test_a_scoring_error_answers_base_work_and_sheds_optional_work():
     assert (answers["b"].scored_chunks, answers["b"].scores) == ([], b"")
     assert [s.reason for s in answers["o"].sheds] == ["error"]
     assert answers["o"].error == ""
+
+
+def test_a_user_that_the_model_does_not_take_is_named_and_fails_nobody_else():
+    bench = Bench(num_features=NUM_FEATURES)
+    wrong = np.zeros(3, dtype="<f4").tobytes()
+    answers = bench.run(
+        base_task("good", num_candidates=10),
+        base_task("wrong", num_candidates=10, user_features=wrong),
+        optional_task("extras", values=[1], user_features=wrong),
+    )
+    assert mistake_in(answers["wrong"].error) == f"user_features holds 3 values, v1 takes {NUM_FEATURES}"
+    assert answers["wrong"].scores == b""
+    assert [shed.reason for shed in answers["extras"].sheds] == ["error"]
+    assert (answers["good"].error, answers["good"].scored_chunks) == ("", [0])
+    # The good one was not even tried a second time.
+    assert bench.scorer.calls == [(0, 10)]
+
+
+def test_a_failure_is_no_mistake_of_the_caller():
+    bench = Bench(fails=lambda users, ad_ids: True)
+    assert mistake_in(bench.run(base_task("b"))["b"].error) == ""
 
 
 def test_pressure_is_full_behind_a_closed_gate_on_opportunistic_routes_alone():

@@ -48,6 +48,10 @@ def _chunk(rng: np.random.Generator, request_of_candidate_N: NDArray[np.int64]) 
     )
 
 
+def _bucket(ad_id: int) -> int:
+    return ((ad_id * 0x9E3779B97F4A7C15) % 2**64) >> (64 - MODEL.config.bucket_bits)
+
+
 def _per_pair(users: Users, chunk: CandidateChunk) -> NDArray[np.float64]:
     """Score each pair alone, in float64, with one unsplit layer over the concatenated candidate and user."""
     w = {name: tensor.double().numpy() for name, tensor in MODEL.state_dict().items()}
@@ -59,9 +63,12 @@ def _per_pair(users: Users, chunk: CandidateChunk) -> NDArray[np.float64]:
         chunk.request_of_candidate_N,
         strict=True,
     ):
-        bucket = ((ad_id * 0x9E3779B97F4A7C15) % 2**64) >> (64 - MODEL.config.bucket_bits)
-        ad = w["ad_embedding.weight"][bucket]
-        user = users.features_BF[request].astype(np.float64)
+        ad = w["ad_embedding.weight"][_bucket(ad_id)]
+        past = users.history_ids_H[users.request_of_history_H == request].tolist()
+        pooled = (
+            np.zeros_like(ad) if not past else np.mean([w["ad_embedding.weight"][_bucket(p)] for p in past], axis=0)
+        )
+        user = np.concatenate((users.features_BF[request], pooled, [np.log1p(len(past))]))
         for layer in ("tower_1", "tower_2"):
             user = np.maximum(w[f"{layer}.weight"] @ user + w[f"{layer}.bias"], 0.0)
         match = ad @ (w["user_query.weight"] @ user + w["user_query.bias"])
@@ -126,6 +133,21 @@ def test_the_user_tower_runs_once_per_request_and_never_per_candidate() -> None:
         for hook in hooks:
             hook.remove()
     assert rows_seen == [3, 3, 3, 3]
+
+
+def test_past_clicks_count_by_what_they_are_and_how_many() -> None:
+    rng = np.random.default_rng(4)
+    features_F = rng.standard_normal(_NUM_FEATURES, dtype=np.float32)
+    chunk = _chunk(rng, np.zeros(20, dtype=np.int64))
+
+    def scores(*history: int) -> NDArray[np.float32]:
+        users = Users.of_requests([features_F], [np.array(history, dtype=np.int64)])
+        return SCORER.score_chunk(SCORER.prepare(users), chunk)
+
+    # The order of the clicks is not looked at; a click more is, even on the same ad.
+    np.testing.assert_allclose(scores(3, 8, 8), scores(8, 3, 8), rtol=1e-5)
+    for other in ((), (3,), (3, 3), (8,), (3, 8)):
+        assert not np.allclose(scores(3, 8, 8), scores(*other), rtol=1e-3)
 
 
 def test_recalibration_moves_the_log_odds_as_said() -> None:

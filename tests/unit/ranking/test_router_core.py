@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from ranking.callers_mistake import answer_error
 from ranking.router.policy import RouterPolicy
 from schemas.errors import RecordError
-from schemas.records import ChunkShed
+from schemas.framing import MAX_RECORD_BYTES, decode_as, encode
+from schemas.records import ChunkShed, RankingWork
 from tests.unit.ranking.router_driver import BUDGET_MS, START_MS, TRACE, Driver, all_shed, request_of, target_of
 
 ANSWER_BY_MS = START_MS + BUDGET_MS - 5.0
@@ -191,6 +193,29 @@ def test_retries_stop_at_the_budget():
     assert len(retries) == 3
 
 
+def test_nobody_is_given_up_while_no_broker_can_be_reached():
+    driver = Driver(policy=RouterPolicy(degrade_after_ms=700))
+    (base,) = driver.request()
+    driver.core.broker_away()
+    driver.advance(START_MS + BUDGET_MS + 20_000)
+    driver.core.broker_heard(driver.now_ms)
+    back_ms = driver.now_ms
+    driver.advance(back_ms + 699)
+    assert driver.results == []
+    driver.answer(base)
+    assert [(result.late, result.degraded) for result in driver.results] == [(True, False)]
+
+
+def test_who_never_answers_after_the_brokers_return_is_given_up_then():
+    driver = Driver(policy=RouterPolicy(degrade_after_ms=700))
+    driver.request()
+    driver.core.broker_away()
+    driver.advance(START_MS + BUDGET_MS + 20_000)
+    driver.core.broker_heard(driver.now_ms)
+    driver.advance(driver.now_ms + 700)
+    assert [result.degraded for result in driver.results] == [True]
+
+
 def test_an_error_instead_of_scores_is_retried_at_once():
     driver = Driver()
     (first,) = driver.request()
@@ -215,6 +240,8 @@ def test_an_error_instead_of_scores_is_retried_at_once():
         ({"num_results": 0}, "num_results"),
         ({"deadline_ms": int(START_MS) + 40_000}, "away"),
         ({"advertiser_segment": "s" * 256}, "too long"),
+        ({"user_features": bytes(4 * 16_385)}, "user_features holds 16385 values, at most 16384"),
+        ({"history_ids": bytes(8 * 65_537)}, "history_ids holds 65537 ids, at most 65536"),
     ],
 )
 def test_a_mistake_of_the_caller_is_a_result_that_says_so(changes, words):
@@ -224,8 +251,60 @@ def test_a_mistake_of_the_caller_is_a_result_that_says_so(changes, words):
     assert result.status == "error"
     assert words in result.error
     driver.acknowledge(driver.published[0])
-    driver.take(driver.core.commits())
+    driver.take(driver.core.commits(driver.now_ms))
     assert driver.commits[-1].offset == 1
+
+
+@pytest.mark.parametrize("num_base", [1, 4_096], ids=["mostly extras", "all base"])
+def test_work_of_whatever_is_taken_in_can_be_read_by_a_replica(num_base):
+    """The largest request that is no mistake, with names in the widest letters."""
+    driver = Driver()
+    driver.core.targets.update(target_of(4_000))
+    wide_name = "\U0001f9ed" * 256
+    request = request_of(
+        wide_name,
+        user_id=wide_name,
+        num_candidates=4_096,
+        num_base=num_base,
+        user_features=bytes(4 * 16_384),
+        history_ids=np.full(65_536, 2**62, dtype="<i8").tobytes(),
+        platform=wide_name,
+    )
+    assert len(encode(request)) <= MAX_RECORD_BYTES
+    works = driver.request(request)
+    assert works[0].route == "baseline"
+    for sent in works:
+        decode_as(encode(sent.work), RankingWork)
+
+
+def test_a_mistake_that_a_replica_finds_is_a_result_that_says_so_and_costs_no_retry():
+    driver = Driver()
+    driver.core.targets.update(target_of(350))
+    base, wide = driver.request()
+    driver.answer(base, error=answer_error("user_features holds 3 values, m1 takes 16"), scores=[], scored=[])
+    (result,) = driver.results
+    assert (result.status, result.error) == ("error", "user_features holds 3 values, m1 takes 16")
+    assert (result.degraded, result.late, ids(result)) == (False, False, [])
+    assert [sent.work.attempt for sent in driver.on("baseline")] == [0]
+    driver.answer(wide, sheds=all_shed(wide.work, "error"), scores=[])
+    driver.advance(START_MS + 5_000)
+    assert len(driver.results) == 1
+    assert driver.totals() == {"offered": 250, "shed:error": 250}
+    assert sum(interval.num_errors for interval in driver.intervals) == 1
+    assert sum(interval.num_base_late for interval in driver.intervals) == 0
+
+
+def test_a_mistake_that_only_one_replica_sees_is_none():
+    """Models of two versions may differ in what they take of a user; whoever can rank the request decides."""
+    driver = Driver()
+    (first,) = driver.request()
+    driver.advance(START_MS + 0.4 * BUDGET_MS)
+    _, second = driver.works
+    driver.answer(first, error=answer_error("user_features"), scores=[], scored=[])
+    assert driver.results == []
+    driver.answer(second)
+    (result,) = driver.results
+    assert (result.status, result.error, len(ids(result))) == ("ok", "", 10)
 
 
 @pytest.mark.parametrize(
@@ -245,10 +324,10 @@ def test_what_cannot_be_believed_is_refused_and_does_not_hold_up_the_log(request
     assert driver.request(request_, key=key, partition=partition) == []
     (refused,) = driver.refused
     assert refused.error.reason == reason
-    driver.take(driver.core.commits())
+    driver.take(driver.core.commits(driver.now_ms))
     assert [commit.offset for commit in driver.commits] == [0]
     driver.core.published(refused.partition, refused.offset, driver.now_ms)
-    driver.take(driver.core.commits())
+    driver.take(driver.core.commits(driver.now_ms))
     assert driver.commits[-1].offset == 1
 
 
@@ -261,10 +340,10 @@ def test_the_same_request_twice_has_one_result():
     assert len(driver.results) == 1
     assert driver.core.num_duplicates == 2
     # The copy behind it is no reason to commit past the open original.
-    driver.take(driver.core.commits())
+    driver.take(driver.core.commits(driver.now_ms))
     assert driver.commits[-1].offset == 0
     driver.acknowledge(driver.published[0])
-    driver.take(driver.core.commits())
+    driver.take(driver.core.commits(driver.now_ms))
     assert driver.commits[-1].offset == 3
 
 
@@ -297,7 +376,7 @@ def test_a_partition_given_up_publishes_what_has_its_base_answer_and_leaves_the_
     driver.take(driver.core.surrender(partition, driver.now_ms))
     assert [result.request_id for result in driver.results] == ["r1"]
     driver.acknowledge(driver.published[0])
-    driver.take(driver.core.release(partition))
+    driver.take(driver.core.release(partition, driver.now_ms))
     assert driver.commits[-1].offset == 1
     assert partition not in driver.core.partitions
     assert driver.core.num_waiting == 0

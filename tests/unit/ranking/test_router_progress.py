@@ -3,7 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ranking.router.progress import PartitionProgress, commit_metadata, results_floor
+from ranking.handover import Takeover, commit_metadata, results_floor
+from ranking.router.lagging_end import LaggingEnd
+from ranking.router.progress import PartitionProgress
 from schemas.kafka.offsets import OffsetTracker
 
 
@@ -13,18 +15,79 @@ def test_metadata_is_read_back_and_anything_else_is_none():
         assert results_floor(other) is None
 
 
+HORIZON_MS = 60_000.0
+
+
+def progress_of(*, start=0, floor=0, horizon=0, results_end=0, max_remembered=10_000):
+    takeover = Takeover(start=start, floor=floor, horizon=horizon, results_end=results_end)
+    return PartitionProgress(
+        OffsetTracker(), takeover, duplicate_horizon_ms=HORIZON_MS, max_remembered_results=max_remembered
+    )
+
+
 def test_commit_is_the_lowest_unanswered_and_says_nothing_twice():
-    progress = PartitionProgress(OffsetTracker(), floor=0, horizon=0, results_end=40)
-    assert progress.commit() is None
+    progress = progress_of(floor=40, results_end=40)
+    assert progress.commit(0.0) is None
     for offset in (5, 6, 7):
         progress.begin(offset)
     progress.finish(6, results_offset=40)
-    assert progress.commit() == (5, commit_metadata(40))
-    assert progress.commit() is None
+    assert progress.commit(0.0) == (5, commit_metadata(40))
+    assert progress.commit(0.0) is None
     progress.finish(5, results_offset=41)
-    assert progress.commit() == (7, commit_metadata(40))
+    assert progress.commit(0.0) == (7, commit_metadata(40))
     progress.finish(7)
-    assert progress.commit() == (8, commit_metadata(42))
+    assert progress.commit(0.0) == (8, commit_metadata(40))
+    assert progress.commit(HORIZON_MS) is None
+    assert progress.commit(2 * HORIZON_MS) == (8, commit_metadata(42))
+
+
+def test_the_floor_stays_behind_the_results_of_the_duplicate_horizon():
+    """Else the next owner would answer a request again that its caller sends once more."""
+    progress = progress_of()
+    for second in range(200):
+        progress.begin(second)
+        progress.finish(second, results_offset=second)
+        offset, metadata = progress.commit(second * 1_000.0)
+        assert offset == second + 1
+        assert results_floor(metadata) == max(0, second + 1 - 60)
+
+
+def test_what_a_new_owner_must_read_is_bounded_by_a_number_as_well():
+    progress = progress_of(max_remembered=100)
+    for number in range(1_000):
+        progress.begin(number)
+        progress.finish(number, results_offset=number)
+    assert progress.commit(10.0) == (1_000, commit_metadata(900))
+
+
+def test_the_bound_never_hides_the_result_of_an_unanswered_stretch():
+    progress = progress_of(max_remembered=10)
+    progress.begin(0)
+    for number in range(1, 100):
+        progress.begin(number)
+        progress.finish(number, results_offset=number - 1)
+    assert progress.commit(HORIZON_MS * 2) == (0, commit_metadata(0))
+
+
+def test_a_position_can_be_committed_before_anything_was_taken_in():
+    progress = progress_of(start=17, floor=3, horizon=20, results_end=9)
+    assert progress.position(0.0) == (17, commit_metadata(3))
+    assert progress.commit(0.0) is None
+    progress.begin(17)
+    assert progress.position(0.0) == (17, commit_metadata(3))
+    progress.finish(17, results_offset=9)
+    assert progress.commit(0.0) == (18, commit_metadata(3))
+    assert progress.position(0.0) == (18, commit_metadata(3))
+
+
+def test_an_end_that_lags_is_what_it_was():
+    end = LaggingEnd(5, horizon_ms=10_000.0, max_records=1_000)
+    for second, now in enumerate((7, 9, 12, 20, 21)):
+        end.note(now, second * 1_000.0)
+    assert end.value(9_999.0) == 5
+    assert end.value(10_000.0) == 7
+    assert end.value(12_500.0) == 12
+    assert end.value(99_000.0) == 21
 
 
 class Owner:
@@ -32,6 +95,7 @@ class Owner:
 
     def __init__(self) -> None:
         self.num_requests = 0
+        self.now_ms = 0.0
         self.results: list[int] = []  # the request that each result belongs to
         self.committed: tuple[int, str] | None = None
         self.take_over()
@@ -39,10 +103,10 @@ class Owner:
     def take_over(self) -> None:
         floor = 0 if self.committed is None else results_floor(self.committed[1]) or 0
         self.answered = set(self.results[floor:])
-        self.progress = PartitionProgress(
-            OffsetTracker(), floor=floor, horizon=self.num_requests, results_end=len(self.results)
-        )
         self.next = 0 if self.committed is None else self.committed[0]
+        self.progress = progress_of(
+            start=self.next, floor=floor, horizon=self.num_requests, results_end=len(self.results)
+        )
         self.open: list[int] = []
 
     def take(self) -> None:
@@ -61,7 +125,8 @@ class Owner:
             self.progress.finish(offset, results_offset=len(self.results) - 1)
 
     def commit(self) -> None:
-        self.committed = self.progress.commit() or self.committed
+        self.now_ms += 500.0
+        self.committed = self.progress.commit(self.now_ms) or self.committed
 
 
 def test_a_second_takeover_still_finds_what_the_first_owner_answered():
@@ -117,4 +182,7 @@ def test_the_floor_moves_on_so_that_takeovers_stay_short():
         owner.take()
         owner.finish(0)
         owner.commit()
-    assert owner.committed == (1_000, commit_metadata(1_000))
+    # Two a second here: the horizon of a minute, to the second.
+    assert owner.committed is not None
+    assert owner.committed[0] == 1_000
+    assert 1_000 - 122 <= (results_floor(owner.committed[1]) or 0) <= 1_000 - 120
