@@ -12,7 +12,9 @@ from typing import Any, Final
 import click
 
 from ops.broker.locate import find_broker
+from ops.connection import use_schema_registry
 from ops.demo.collector import Collector
+from ops.demo.file_options import file_options, wanted_files
 from ops.demo.ledger import Ledger
 from ops.demo.parts import Layout
 from ops.demo.pipeline import Pipeline, Traffic, now_ms
@@ -21,7 +23,10 @@ from ops.demo.summary import summary_lines
 from ops.demo.supervisor import PartFailed
 from ops.demo.view import Glance, glance, live_view
 from ops.errors import UserError
-from ops.simulator.scenario import Scenario, ScenarioError, load_scenario
+from ops.simulator.files.apply import load_traffic
+from ops.simulator.files.frozen import SUFFIX, write_frozen
+from ops.simulator.scenario import Scenario, ScenarioError
+from ops.status.facts import Facts
 from ops.telemetry.progress import progress
 from schemas.kafka.admin import BrokerError, TopicAdmin
 from schemas.kafka.config import BOOTSTRAP_ENV, client_config
@@ -40,23 +45,35 @@ _SETTLE_S: Final = 3.0
     "--report", "report_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the report here, in JSON."
 )
 @click.option("--keep", is_flag=True, help="Keep the run's topics, and its folder with the logs of all parts.")
-def demo(seconds: float | None, scenario_name: str, report_path: Path | None, keep: bool) -> int:
+@file_options
+def demo(seconds: float | None, scenario_name: str, report_path: Path | None, keep: bool, **files: Any) -> int:
     """Run the whole pipeline on a local Kafka; watch idle capacity become extra ranking and be given back.
 
     Exit code 1 when an invariant was broken.
 
+    Requests, idle capacity and candidates may come from real files; factors that are not given are chosen, and what was
+    chosen is printed. Rows that are not as they should be are counted by kind. Where a file gives nothing to judge,
+    such as a stretch without a reclaim, the report says so and nothing counts as broken. See docs/real-files.md.
+
     \b
     Example:
       intertidal demo --seconds 90 --report report.json
+      intertidal demo --arrivals requests.csv --capacity fleet.csv --capacity-speed 60 --pairs quantiles.txt
     """
     try:
-        scenario = load_scenario(scenario_name)
-        scenario = scenario if seconds is None else scenario.stretched(seconds)
+        wanted = wanted_files(files)
+        with progress("reading the scenario"):
+            scenario = load_traffic(scenario_name, duration_s=seconds, files=wanted)
     except ScenarioError as error:
         raise click.UsageError(str(error)) from error
     _check_writable(report_path)
     run_dir = Path(tempfile.mkdtemp(prefix="intertidal-demo-"))
-    layout = Layout(run_dir=run_dir, scenario=scenario_name, duration_s=scenario.duration_s)
+    # What was read and chosen is handed on whole: every part plays the same, also one that starts again.
+    frozen = run_dir / f"scenario{SUFFIX}"
+    write_frozen(scenario, frozen)
+    layout = Layout(run_dir=run_dir, scenario=str(frozen), duration_s=scenario.duration_s)
+    for file in scenario.file_reports:
+        click.echo(f"{file.kind:<10} {file.line()}")
     failed = True
     try:
         report = _run(scenario, layout, keep=keep)
@@ -81,6 +98,7 @@ def _run(scenario: Scenario, layout: Layout, *, keep: bool) -> dict[str, Any]:
         with progress("starting a local Kafka"):
             bootstrap = stack.enter_context(find_broker()).bootstrap  # 1
         environ = {**os.environ, BOOTSTRAP_ENV: bootstrap}
+        use_schema_registry(environ)
         # What goes wrong is raised; a client that only retries is nothing to read about.
         config = {**client_config("intertidal-demo", environ=environ), "log_level": 2}
         # A namespace of its own: on a broker that others use, nothing of theirs is touched.
@@ -89,10 +107,10 @@ def _run(scenario: Scenario, layout: Layout, *, keep: bool) -> dict[str, Any]:
         pipeline.prepare()  # 2
         with progress("starting the parts"):
             pipeline.start()  # 3
-        ledger = Ledger()
-        collector = Collector(config, namespace, ledger)
+        ledger, facts = Ledger(), Facts()
+        collector = Collector(config, namespace, ledger, facts)
         traffic = pipeline.start_traffic()  # 4
-        _watch(pipeline, collector, ledger, traffic)
+        _watch(pipeline, collector, (ledger, facts), traffic)
         collector.poll(_SETTLE_S)  # 5
         pipeline.stop()  # 6
         collector.drain()
@@ -103,17 +121,17 @@ def _run(scenario: Scenario, layout: Layout, *, keep: bool) -> dict[str, Any]:
         return build_report(ledger, _as_run(pipeline, traffic))  # 7
 
 
-def _watch(pipeline: Pipeline, collector: Collector, ledger: Ledger, traffic: Traffic) -> None:
+def _watch(pipeline: Pipeline, collector: Collector, seen: tuple[Ledger, Facts], traffic: Traffic) -> None:
     with live_view() as show:
         while not pipeline.traffic_over():
             started = time.monotonic()
             collector.poll(_LOOK_S)
             pipeline.supervisor.check()
-            show(_glance(pipeline, ledger, traffic))
+            show(_glance(pipeline, *seen, traffic))
             time.sleep(max(0.0, _LOOK_S - (time.monotonic() - started)))
 
 
-def _glance(pipeline: Pipeline, ledger: Ledger, traffic: Traffic) -> Glance:
+def _glance(pipeline: Pipeline, ledger: Ledger, facts: Facts, traffic: Traffic) -> Glance:
     now = now_ms()
     reclaim = first_reclaim(ledger)
     if now < traffic.warm_up_end_ms:
@@ -124,6 +142,7 @@ def _glance(pipeline: Pipeline, ledger: Ledger, traffic: Traffic) -> Glance:
         phase = "reclaim" if now < reclaim[1] else "after"
     return glance(
         ledger,
+        facts,
         now_ms=now,
         start_ms=traffic.warm_up_end_ms,
         phase=phase,
@@ -142,6 +161,7 @@ def _as_run(pipeline: Pipeline, traffic: Traffic) -> Run:
         window_ms=scenario.time.window_ms,
         host_ttl_ms=scenario.time.host_ttl_ms,
         restarts=dict(pipeline.supervisor.restarts),
+        files={file.kind: file.to_dict() for file in scenario.file_reports},
         callers=_said_by_callers(pipeline.supervisor.log_path("callers")),
     )
 
@@ -150,7 +170,11 @@ def _said_by_callers(log: Path) -> dict[str, Any]:
     # Their report is the line of JSON among the lines of their log.
     lines = [line for line in log.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
     said = json.loads(lines[-1]) if lines else {}
-    return {name: said[name] for name in ("num_sent", "send_lag_ms", "ack_lag_ms", "is_on_time") if name in said}
+    return {
+        name: said[name]
+        for name in ("num_sent", "num_not_accepted", "send_lag_ms", "ack_lag_ms", "is_on_time")
+        if name in said
+    }
 
 
 def _check_writable(path: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""Feeds the ledger from the topics of one pipeline, from their beginning, as they grow."""
+"""Feeds the ledger and the live view from the topics of one pipeline, from their beginning, as they grow."""
 
 import time
 from typing import Final
@@ -6,12 +6,16 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from ops.demo.ledger import Ledger
+from ops.status.facts import Facts
 from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.kafka.admin import BrokerError
 from schemas.kafka.config import BATCHED_FETCH, Config
 from schemas.topics import (
+    CAPACITY_POOLS,
+    CONTROL_CELLS,
     CONTROL_TARGETS,
+    CONTROL_WINDOWS,
     FLEET_CAPACITY,
     RANKING_ANSWERS,
     RANKING_OUTCOMES,
@@ -29,17 +33,24 @@ WATCHED: Final = (
     RANKING_OUTCOMES,
     FLEET_CAPACITY,
     SERVING_LATENCY,
+    CONTROL_CELLS,
+    CONTROL_WINDOWS,
     CONTROL_TARGETS,
+    CAPACITY_POOLS,
 )
 _TIMEOUT_S: Final = 15.0
 _BATCH: Final = 500
 
 
 class Collector:
-    """Reads every watched topic and all dead letters without a group, and adds them to ``ledger``."""
+    """Reads every watched topic and all dead letters without a group.
 
-    def __init__(self, config: Config, namespace: Namespace, ledger: Ledger) -> None:
+    What comes is added to ``ledger``, which holds all of it, and to ``facts``, which hold the present.
+    """
+
+    def __init__(self, config: Config, namespace: Namespace, ledger: Ledger, facts: Facts | None = None) -> None:
         self._ledger = ledger
+        self._facts = Facts() if facts is None else facts
         self._decoders = {namespace.topic(topic): Decoder(topic.record_types) for topic in WATCHED}
         self._dead_letters = {namespace.dead_letters(topic): topic.name for topic in TOPICS}
         self._consumer = Consumer(
@@ -85,7 +96,9 @@ class Collector:
         except RecordError:
             # Whoever owns the topic dead-letters it; it is counted there.
             return
-        self._ledger.add(record, append_ms=message.timestamp()[1])
+        append_ms = message.timestamp()[1]
+        self._ledger.add(record, append_ms=append_ms)
+        self._facts.add(record, append_ms=append_ms)
 
     def _find_partitions(self) -> list[tuple[str, int]]:
         topics = self._consumer.list_topics(timeout=_TIMEOUT_S).topics

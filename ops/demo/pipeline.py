@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from ops.cells import declare
 from ops.demo.parts import Layout, agents_part, callers_part, serving_parts
-from ops.demo.supervisor import PartFailed, Supervisor
+from ops.demo.supervisor import PartCommand, PartFailed, Supervisor
 from ops.simulator.scenario import Scenario
 from schemas.kafka.admin import TopicAdmin
 from schemas.kafka.config import BOOTSTRAP_ENV, NAMESPACE_ENV, Config, producer_config
@@ -80,8 +80,16 @@ class Pipeline:
         ``waiting`` is told what is still awaited.
         """
         for command, port in serving_parts(self.scenario, self._layout, self._environ, _free_ports()):
-            self._health_ports[command.name] = port
-            self.supervisor.start(command)
+            self.start_part(command, port=port)
+        self.wait_until_ready(waiting=waiting)
+
+    def start_part(self, command: PartCommand, *, port: int) -> None:
+        """Start one part, or one that is over again; its health answers at ``port``."""
+        self._health_ports[command.name] = port
+        self.supervisor.start(command)
+
+    def wait_until_ready(self, *, waiting: Callable[[str], None] = lambda _: None) -> None:
+        """Return once every part that serves is ready; raises PartFailed. ``waiting`` is told what is still awaited."""
         deadline = time.monotonic() + _READY_TIMEOUT_S
         reasons = dict.fromkeys(self._health_ports, "not started")
         while reasons := {name: why for name in reasons if (why := self._awaited(name)) is not None}:
@@ -112,6 +120,11 @@ class Pipeline:
         if exit_code not in (None, 0):
             raise PartFailed(f"callers ended with exit code {exit_code}; log: {self.supervisor.log_path('callers')}")
         return exit_code is not None
+
+    @property
+    def serving(self) -> list[str]:
+        """The parts whose health can be asked."""
+        return list(self._health_ports)
 
     def not_ready(self, name: str) -> dict[str, str]:
         """Why a part is not ready, in its own words by check; empty when it is."""

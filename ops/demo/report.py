@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
+from ops.demo.judgement import AFTER, BEFORE, DURING, NEVER_MS, not_judged
 from ops.demo.ledger import Ledger, OfferChange, SeenResult
 from schemas.records import OptionalItem
 
@@ -19,7 +20,8 @@ LEVERS: tuple[Literal["rma", "sbm"], ...] = ("rma", "sbm")
 class Run:
     """What was run: when the warm-up ended and the traffic stopped (milliseconds since the epoch), and how.
 
-    ``callers`` is what the callers said of themselves: how late they sent.
+    ``callers`` is what the callers said of themselves: how late they sent. ``files`` are the real files that traffic
+    came from, by kind; empty for a scenario of its own.
     """
 
     scenario: str
@@ -31,6 +33,7 @@ class Run:
     host_ttl_ms: int
     restarts: dict[str, int]
     callers: dict[str, Any]
+    files: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,11 +93,17 @@ def build_report(ledger: Ledger, run: Run) -> dict[str, Any]:
         "dead_letters": dict(sorted(ledger.dead_letters.items())),
         "restarts": run.restarts,
         "callers": run.callers,
+        "files": run.files,
     }
+    # A scenario of its own is written so that each can be judged; a file is as it is.
+    offered: dict[str, int] = {phase: sums["rma"].offered for phase, sums in by_phase.items()}
+    unjudged = not_judged(ledger, offered, reclaim) if run.files else {}
     report["invariants"] = [
         {"name": name, "held": held, "seen": seen}
         for name, held, seen in _invariants(requests, accounts, by_phase, reclaim is not None)
+        if name not in unjudged
     ]
+    report["not_judged"] = unjudged
     return report
 
 
@@ -115,7 +124,7 @@ def first_reclaim(ledger: Ledger) -> tuple[int, int] | None:
         return None
     flipped_ms, host = min(flips)
     opened = [c.time_ms for c in ledger.offers[host] if c.kind == "offer" and c.time_ms > flipped_ms]
-    return flipped_ms, min(opened, default=1 << 62)
+    return flipped_ms, min(opened, default=NEVER_MS)
 
 
 def account(ledger: Ledger, lever: Literal["rma", "sbm"], results: Iterable[SeenResult]) -> Account:
@@ -262,6 +271,6 @@ def _invariants(
     if not reclaimed:
         return
     before, during, after = (by_phase[phase]["rma"] for phase in PHASES)
-    yield "optional work before the reclaim", before.admitted > 0, f"{before.admitted} admitted"
-    yield "optional work shed in the reclaim", sum(during.shed.values()) > 0, f"{sum(during.shed.values())} shed"
-    yield "optional work after the reclaim", after.admitted > 0, f"{after.admitted} admitted"
+    yield BEFORE, before.admitted > 0, f"{before.admitted} admitted"
+    yield DURING, sum(during.shed.values()) > 0, f"{sum(during.shed.values())} shed"
+    yield AFTER, after.admitted > 0, f"{after.admitted} admitted"

@@ -41,6 +41,12 @@ def summary_lines(report: dict[str, Any]) -> Iterator[str]:
     if report["callers"].get("is_on_time") is False:
         lag_ms = report["callers"]["send_lag_ms"]["p99"]
         yield f"callers    sent late (p99 {lag_ms:.0f} ms): this machine has other work, or is too slow for the rate"
+    for kind, file in report.get("files", {}).items():
+        odd = ", ".join(f"{seen['rows']} {name}" for name, seen in file["dirty"].items()) or "none"
+        factors = ", ".join(f"{name} {value:g}" for name, value in file["factors"].items())
+        yield f"{kind:<10} {file['name']}: {file['used']} of {file['rows']} used, odd: {odd}; {factors or 'no factors'}"
+    for name, why in report.get("not_judged", {}).items():
+        yield f"not judged {name}: {why}"
     for row in report["invariants"]:
         yield f"{'held  ' if row['held'] else 'BROKEN'}     {row['name']}: {row['seen']}"
 

@@ -57,6 +57,10 @@ class Supervisor:
         child = self._children.get(name)
         return child.process.pid if child is not None and child.process.poll() is None else None
 
+    def command(self, name: str) -> PartCommand:
+        """How a part was started."""
+        return self._children[name].command
+
     def started(self, name: str) -> bool:
         """Whether the part was ever started."""
         return name in self._children

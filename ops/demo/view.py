@@ -1,21 +1,29 @@
-"""What a person sees while the demo runs: a table on a terminal, one line a second in a pipe."""
+"""What a person sees while the demo runs: on a terminal what `intertidal status` shows, in a pipe one line a second."""
 
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ops.demo.ledger import Ledger
 from ops.demo.report import is_late
+from ops.status.build import cells_of
+from ops.status.facts import Facts
+from ops.status.model import CellStatus
+from ops.status.parts import at_time
+from ops.status.sentences import Sentence
+from ops.status.words import counts, plural
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
 _RECENT_MS = 2_000
+_REPORTERS_MS = 30_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +38,9 @@ class CellGlance:
 
 @dataclass(frozen=True, kw_only=True)
 class Glance:
-    """The pipeline in the last seconds."""
+    """The pipeline in the last seconds; ``statuses`` is what its windows, targets and intervals say of each cell."""
 
+    now: datetime
     elapsed_s: float
     phase: str
     requests_per_s: float
@@ -44,6 +53,7 @@ class Glance:
     cells: tuple[CellGlance, ...]
     num_reclaims: int
     restarts: dict[str, int]
+    statuses: tuple[CellStatus, ...] = ()
 
     def line(self) -> str:
         """One line for a pipe."""
@@ -59,8 +69,9 @@ class Glance:
         )
 
 
-def glance(ledger: Ledger, *, now_ms: int, start_ms: int, phase: str, restarts: dict[str, int]) -> Glance:
-    """The last two seconds of a pipeline, by the topics."""
+def glance(ledger: Ledger, facts: Facts, *, now_ms: int, start_ms: int, phase: str, restarts: dict[str, int]) -> Glance:
+    """The last two seconds of a pipeline, by the topics; reporters long gone are forgotten."""
+    facts.forget_reporters(now_ms - _REPORTERS_MS)
     recent = [seen for seen in ledger.recent_results(now_ms - _RECENT_MS) if seen.append_ms < now_ms]
     taken_ms = [
         seen.append_ms - ledger.requests[seen.record.request_id].append_ms
@@ -76,6 +87,7 @@ def glance(ledger: Ledger, *, now_ms: int, start_ms: int, phase: str, restarts: 
             if item.state == "shed":
                 shed[item.reason] += item.units
     return Glance(
+        now=at_time(now_ms),
         elapsed_s=(now_ms - start_ms) / 1_000,
         phase=phase,
         requests_per_s=len(recent) / (_RECENT_MS / 1_000),
@@ -88,6 +100,7 @@ def glance(ledger: Ledger, *, now_ms: int, start_ms: int, phase: str, restarts: 
         cells=tuple(_cells(ledger)),
         num_reclaims=sum(change.kind == "reclaim" for changes in ledger.offers.values() for change in changes),
         restarts=restarts,
+        statuses=tuple(cells_of(facts, now_ms=now_ms)),
     )
 
 
@@ -100,26 +113,35 @@ def live_view() -> Iterator[Callable[[Glance], None]]:
     from rich.live import Live
 
     with Live(auto_refresh=False) as live:
-        yield lambda seen: live.update(_table(seen), refresh=True)
+        yield lambda seen: live.update(in_full(seen), refresh=True)
 
 
-def _table(seen: Glance) -> "Table":
-    from rich.table import Table
+def in_full(seen: Glance) -> "Group":
+    """A glance on a terminal: the run's own figures, then each cell."""
+    from rich.console import Group
+    from rich.text import Text
 
-    table = Table(title=f"Intertidal, {seen.elapsed_s:.0f} s, {seen.phase}", show_header=False, min_width=72)
-    table.add_row("requests", f"{seen.requests_per_s:.1f} per second")
-    table.add_row("latency", "-" if seen.p99_ms is None else f"p50 {seen.p50_ms:.0f} ms, p99 {seen.p99_ms:.0f} ms")
-    for cell in seen.cells:
-        table.add_row(
-            cell.cell, f"{cell.usable_units:g} idle units, candidate target {cell.candidate_target}: {cell.reason}"
-        )
-    table.add_row("extras admitted", f"{seen.admitted} candidates in the last 2 s")
-    table.add_row("extras shed", ", ".join(f"{units} {reason}" for reason, units in seen.shed.items()) or "none")
-    table.add_row("late", f"{seen.late} base answers in the last 2 s")
-    table.add_row("reclaims", str(seen.num_reclaims))
+    from ops.status.render import cell_block, fact_table
+
+    return Group(
+        Text(f"Intertidal, {seen.elapsed_s:.0f} s, {seen.phase}", style="bold"),
+        fact_table(_sentences(seen)),
+        *(part for cell in seen.statuses for part in (Text(), cell_block(cell, now=seen.now))),
+    )
+
+
+def _sentences(seen: Glance) -> Iterator[Sentence]:
+    latency = "" if seen.p99_ms is None else f", p50 {seen.p50_ms:.0f} ms, p99 {seen.p99_ms:.0f} ms"
+    yield Sentence("results", f"{seen.requests_per_s:.1f} per second{latency}, last {_RECENT_MS // 1_000} s")
+    shed = f"{sum(seen.shed.values()):,} shed" + (f" ({counts(seen.shed)})" if seen.shed else "")
+    yield Sentence(
+        "extras", f"{seen.admitted:,} ranked, {shed}, {seen.pending:,} pending, last {_RECENT_MS // 1_000} s"
+    )
+    late = plural(seen.late, "base answer")
+    yield Sentence("late", f"{late}, last {_RECENT_MS // 1_000} s", "bad" if seen.late else "plain")
+    yield Sentence("reclaims", f"{seen.num_reclaims} in the whole run")
     if seen.restarts:
-        table.add_row("restarted", ", ".join(f"{name} {times} times" for name, times in seen.restarts.items()))
-    return table
+        yield Sentence("restarted", ", ".join(f"{name} {times} times" for name, times in seen.restarts.items()), "bad")
 
 
 def _cells(ledger: Ledger) -> Iterator[CellGlance]:

@@ -16,10 +16,14 @@ def arrival_times(arrivals: Arrivals, rng: np.random.Generator, *, duration_s: f
 
     ``constant``: equal gaps. ``poisson``: exponential gaps. ``bursty``: a Poisson process whose rate changes between
     two values (Markov-modulated, Fischer and Meier-Hellstern 1993), drawn by rescaling time: unit-rate gaps are spent
-    against the integral of the rate.
+    against the integral of the rate. ``file``: as they stand there; nothing is drawn.
     """
     if arrivals.process == "constant":
         yield from _constant(arrivals.rate_per_s, duration_s)
+    elif arrivals.process == "file":
+        assert arrivals.times, "a file of arrivals is read before it is played"
+        times_s = np.frombuffer(arrivals.times, "<f8")
+        yield from times_s[times_s < duration_s].tolist()
     elif arrivals.process == "poisson":
         yield from _modulated(iter([(arrivals.rate_per_s, duration_s)]), _unit_gaps(rng), duration_s)
     else:

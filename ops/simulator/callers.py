@@ -14,8 +14,9 @@ from typing import Final
 import msgspec
 from confluent_kafka import Message
 
-from ops.simulator.broker_access import open_producer
+from ops.simulator.broker_access import checked_config
 from ops.simulator.command import run_command, scenario_arguments
+from ops.simulator.impatient import ImpatientSender
 from ops.simulator.outcome_worker import OutcomeReport, OutcomeWorker
 from ops.simulator.requests import DueRequest, RequestStream
 from ops.simulator.scenario_model import Scenario
@@ -23,7 +24,6 @@ from ops.simulator.world import World, WorldConfig
 from ops.telemetry.logs import get_log
 from ops.telemetry.stop_signals import stop_event
 from schemas.histogram import ExponentialHistogram
-from schemas.kafka.producer import DurableProducer
 from schemas.topics import RANKING_REQUESTS, Namespace
 from schemas.tracing import TraceContext
 
@@ -32,6 +32,8 @@ LAG_LIMIT_MS: Final = 50.0
 # The client's poll counts in whole milliseconds; what is left is slept.
 _POLL_GRAIN_S: Final = 0.002
 _LONGEST_POLL_S: Final = 0.1
+# A caller has given its request up by then; what would reach the broker later asks for work that nobody waits for.
+_SHORTEST_PATIENCE_MS: Final = 2_000
 
 _LOG = get_log(__name__)
 
@@ -64,14 +66,16 @@ class LagReport:
 class CallerReport:
     """What the callers did.
 
-    ``num_sent`` requests were acknowledged by the broker; ``num_skipped`` arrived before this process was there, or
-    after it was stopped. ``send_lag_ms`` is from a request's arrival to its sending, ``ack_lag_ms`` to the broker's
-    acknowledgement; ``is_on_time`` says that the send lag's p99 kept its limit, so that arrivals were the scenario's.
+    ``num_sent`` requests were acknowledged by the broker, ``num_not_accepted`` were not in time; ``num_skipped``
+    arrived before this process was there, or after it was stopped. ``send_lag_ms`` is from a request's arrival to its
+    sending, ``ack_lag_ms`` to the broker's acknowledgement; ``is_on_time`` says that the send lag's p99 kept its limit,
+    so that arrivals were the scenario's.
     """
 
     scenario: str
     start_ms: int
     num_sent: int
+    num_not_accepted: int
     num_skipped: int
     rate_per_s: float
     deadline_ms: int
@@ -99,11 +103,10 @@ class _Lag:
 class OpenLoop:
     """Sends each request at its time. ``start_s`` is when traffic starts on the monotonic clock."""
 
-    def __init__(self, producer: DurableProducer, topic: str, *, start_s: float) -> None:
-        self._producer = producer
+    def __init__(self, sender: ImpatientSender, topic: str, *, start_s: float) -> None:
+        self._sender = sender
         self._topic = topic
         self._start_s = start_s
-        self.num_sent = 0
         self.send_lag = _Lag()
         self.ack_lag = _Lag()
 
@@ -114,7 +117,7 @@ class OpenLoop:
             if left_s <= 0.0:
                 return True
             if left_s > _POLL_GRAIN_S:
-                self._producer.poll(min(left_s - _POLL_GRAIN_S, _LONGEST_POLL_S))
+                self._sender.poll(min(left_s - _POLL_GRAIN_S, _LONGEST_POLL_S))
             else:
                 time.sleep(left_s)
         return False
@@ -123,38 +126,39 @@ class OpenLoop:
         """Send a request that is due and note by how much it is late."""
         arrival_s = self._start_s + due.at_s
 
-        def acknowledged(_: Message) -> None:
-            self.num_sent += 1
+        def accepted(_: Message) -> None:
             self.ack_lag.record((time.monotonic() - arrival_s) * 1e3)
 
         self.send_lag.record((time.monotonic() - arrival_s) * 1e3)
-        self._producer.send(
+        self._sender.send(
             self._topic,
             due.request,
             key=due.request.user_id.encode(),
             headers=[TraceContext.new().header()],
-            on_delivered=acknowledged,
+            on_accepted=accepted,
         )
 
 
 def run(options: CallerOptions, *, stop: threading.Event | None = None) -> CallerReport:
     """Send the scenario's requests until its time is over, or SIGTERM or SIGINT (or ``stop``). Then
 
-    1. what was sent is acknowledged, 2. users go on for the tail, 3. their outcomes are acknowledged.
+    1. what was sent is acknowledged or given up, 2. users go on for the tail, 3. their outcomes are acknowledged.
 
-    Raises ValueError for a wrong setting, BrokerError without broker or topics, DeliveryError for a refused record.
+    A broker that goes away later changes neither the arrivals nor their number. Raises ValueError for a wrong setting,
+    BrokerError without broker or topics, DeliveryError when nothing can be sent any more.
     """
     scenario = options.scenario
     world = World(WorldConfig())
     topic = options.namespace.topic(RANKING_REQUESTS)
-    producer = open_producer("intertidal-callers", [topic])
+    patience_ms = max(_SHORTEST_PATIENCE_MS, scenario.requests.deadline_ms)
+    sender = ImpatientSender(checked_config("intertidal-callers", [topic]), patience_ms=patience_ms)
     with ExitStack() as stack:
         stopped = stack.enter_context(stop_event(stop))
         users = stack.enter_context(_Users(options, world)) if options.with_outcomes else None
         now_ms, now_s = time.time_ns() // 1_000_000, time.monotonic()
         start_ms = now_ms if options.start_ms is None else options.start_ms
         stream = RequestStream(scenario, world, start_ms=start_ms)
-        loop = OpenLoop(producer, topic, start_s=now_s + (start_ms - now_ms) / 1e3)
+        loop = OpenLoop(sender, topic, start_s=now_s + (start_ms - now_ms) / 1e3)
         # Whoever starts again after a crash leaves out what came before: those ids may have been sent.
         from_s = max(0.0, (now_ms - start_ms) / 1e3)
         for due in stream.due(from_s=from_s):
@@ -164,13 +168,13 @@ def run(options: CallerOptions, *, stop: threading.Event | None = None) -> Calle
             if users is not None:
                 users.check()
         loop.wait_until(scenario.traffic_s, stopped)
-        producer.drain()  # 1
+        sender.drain()  # 1
         outcomes = None
         if users is not None:
             stopped.wait(options.outcome_tail_s)  # 2
             outcomes = users.finish()  # 3
     return _report(
-        scenario, loop, start_ms=start_ms, num_planned=stream.num_before(scenario.traffic_s), outcomes=outcomes
+        scenario, loop, sender, start_ms=start_ms, num_planned=stream.num_before(scenario.traffic_s), outcomes=outcomes
     )
 
 
@@ -202,7 +206,13 @@ class _Users:
 
 
 def _report(
-    scenario: Scenario, loop: OpenLoop, *, start_ms: int, num_planned: int, outcomes: OutcomeReport | None
+    scenario: Scenario,
+    loop: OpenLoop,
+    sender: ImpatientSender,
+    *,
+    start_ms: int,
+    num_planned: int,
+    outcomes: OutcomeReport | None,
 ) -> CallerReport:
     send_lag = loop.send_lag.report()
     is_on_time = send_lag.p99 is None or send_lag.p99 <= LAG_LIMIT_MS
@@ -211,9 +221,10 @@ def _report(
     return CallerReport(
         scenario=scenario.name,
         start_ms=start_ms,
-        num_sent=loop.num_sent,
-        num_skipped=num_planned - loop.num_sent,
-        rate_per_s=loop.num_sent / scenario.traffic_s,
+        num_sent=sender.num_accepted,
+        num_not_accepted=sender.num_not_accepted,
+        num_skipped=num_planned - sender.num_accepted - sender.num_not_accepted,
+        rate_per_s=sender.num_accepted / scenario.traffic_s,
         deadline_ms=scenario.requests.deadline_ms,
         send_lag_ms=send_lag,
         ack_lag_ms=loop.ack_lag.report(),
@@ -243,7 +254,9 @@ def main() -> None:
             print(msgspec.json.encode(asdict(report)).decode(), flush=True)
         else:
             print(
-                f"{report.num_sent} requests sent, {report.num_skipped} skipped, {report.rate_per_s:.1f}/s", flush=True
+                f"{report.num_sent} requests sent, {report.num_not_accepted} not accepted, "
+                f"{report.num_skipped} skipped, {report.rate_per_s:.1f}/s",
+                flush=True,
             )
 
     run_command("callers", arguments, play)

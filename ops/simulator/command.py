@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable
 
 from ops.parent_death import obey_supervisor
-from ops.simulator.scenario import Scenario, load_scenario
+from ops.simulator.files.apply import load_traffic
+from ops.simulator.scenario import Scenario
 from ops.telemetry.logs import set_up_logging
 from schemas.gate import GateError
 from schemas.kafka.admin import BrokerError
@@ -27,9 +28,7 @@ def run_command(part: str, arguments: argparse.Namespace, run: Callable[[Namespa
     obey_supervisor()
     set_up_logging(part)
     try:
-        scenario = load_scenario(arguments.scenario)
-        if arguments.duration_s is not None:
-            scenario = scenario.stretched(arguments.duration_s)
+        scenario = load_traffic(arguments.scenario, duration_s=arguments.duration_s)
         run(Namespace(os.environ.get(NAMESPACE_ENV, "")), scenario)
     except (ValueError, GateError, BrokerError, DeliveryError) as error:
         print(f"{part}: {error}", file=sys.stderr)

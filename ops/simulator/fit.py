@@ -25,6 +25,8 @@ from ranking.models.load import BASELINE_WORLD_BUNDLE, save_baseline
 from ranking.models.protocol import CandidateTensors, UserTensors
 from ranking.models.scorer import Scorer
 
+# Rises with whatever changes the weights: what was learned about a version does not hold for another one.
+_REVISION = 2
 _NUM_TRAINING_REQUESTS = 40_000
 _NUM_HELD_OUT_REQUESTS = 4_000
 _REQUESTS_PER_STEP = 128
@@ -47,7 +49,7 @@ def fit(world: World, seed: int) -> tuple[BaselineModel, PredictionQuality]:
     training = draw_impressions(world, rng, num_requests=_NUM_TRAINING_REQUESTS)
     validation = draw_impressions(world, rng, num_requests=_NUM_HELD_OUT_REQUESTS)
     test = draw_impressions(world, rng, num_requests=_NUM_HELD_OUT_REQUESTS)
-    model = _new_model(world, f"baseline-world-{seed}")
+    model = _new_model(world, f"baseline-world-{_REVISION}.{seed}")
     optimizer = torch.optim.Adam(model.parameters(), lr=_LEARNING_RATE)
     best_loss, best_weights = np.inf, model.state_dict()
     for epoch in range(_MAX_EPOCHS):
@@ -88,7 +90,7 @@ def _new_model(world: World, version: str) -> BaselineModel:
         num_features=world.config.num_features,
         bucket_bits=13,
         embedding_dim=12,
-        tower_width=64,
+        tower_width=256,
         meeting_width=64,
         last_width=32,
     )
@@ -126,8 +128,13 @@ def _log_odds_of_all(model: BaselineModel, data: Impressions) -> NDArray[np.floa
 
 def _log_odds(model: BaselineModel, data: Impressions) -> Tensor:
     chunk = data.candidates()
-    none = torch.empty(0, dtype=torch.int64)
-    encoded = model.encode_users(UserTensors(torch.from_numpy(data.features_BF), none, none))
+    encoded = model.encode_users(
+        UserTensors(
+            features_BF=torch.from_numpy(data.users.features_BF),
+            history_ids_H=torch.from_numpy(data.users.history_ids_H),
+            request_of_history_H=torch.from_numpy(data.users.request_of_history_H),
+        )
+    )
     return model.click_log_odds(
         encoded,
         CandidateTensors(

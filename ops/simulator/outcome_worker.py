@@ -16,15 +16,18 @@ from schemas.dead_letters import dead_letter_key
 from schemas.errors import RecordError
 from schemas.framing import decode_as
 from schemas.kafka.admin import BrokerError
-from schemas.kafka.config import BATCHED_FETCH, BATCHED_SEND, consumer_config, producer_config
+from schemas.kafka.config import BATCHED_FETCH, BATCHED_SEND, PATIENT_SEND, consumer_config, producer_config
 from schemas.kafka.dead_letters import dead_letter
 from schemas.kafka.producer import DurableProducer
+from schemas.kafka.registry import wait_for_schema
 from schemas.records import RankingResult
 from schemas.topics import RANKING_OUTCOMES, RANKING_RESULTS, Namespace
 
 PART: Final = "outcomes"
 _LONGEST_POLL_S: Final = 0.1
 _BATCH: Final = 63
+# A registry that is away so long ends the worker; what it has not committed is read again.
+_SCHEMA_TIMEOUT_S: Final = 60.0
 _COMMIT_EVERY_S: Final = 1.0
 _BROKER_TIMEOUT_S: Final = 15.0
 _LOOK_AGAIN_S: Final = 0.1
@@ -62,7 +65,7 @@ class OutcomeWorker:
         config = checked_config(
             "intertidal-outcomes", [self._results_topic, self._outcomes_topic, self._dead_letters_topic]
         )
-        self._producer = DurableProducer(producer_config(config, **BATCHED_SEND))
+        self._producer = DurableProducer(producer_config(config, **BATCHED_SEND, **PATIENT_SEND))
         self._consumer = Consumer(consumer_config(config, namespace.group(PART), **BATCHED_FETCH))
         self._schedule = OutcomeSchedule(world, seed=scenario.seed, delay_scale=scenario.outcomes.delay_scale)
         self._num_results = 0
@@ -137,6 +140,7 @@ class OutcomeWorker:
             return
         place = Place(message.partition() or 0, message.offset() or 0)
         try:
+            wait_for_schema(message.value(), timeout_s=_SCHEMA_TIMEOUT_S)
             result = decode_as(message.value(), RankingResult)
         except RecordError as refusal:
             letter = dead_letter(message, refusal, part=PART, stage="decode")

@@ -11,8 +11,6 @@ from ops.simulator.world import DrawnRequest, World
 from schemas.records import RankingRequest
 
 # Separates the draws of callers from those of reclaims and outcomes, which start from the same seed.
-# Traffic comes up over this much of the warm-up: a fleet is not hit by its full load in its first second.
-_RAMP_SHARE = 0.75
 _ARRIVAL_STREAM = 2
 _REQUEST_STREAM = 3
 
@@ -40,6 +38,8 @@ class RequestStream:
         self._start_ms = start_ms
         shares = np.array([cell.traffic_share for cell in scenario.cells])
         self._share_edges = np.cumsum(shares / shares.sum())[:-1]
+        self._pairs = np.array(scenario.requests.pairs)
+        self._pair_steps = np.linspace(0.0, 1.0, len(self._pairs))
 
     def due(self, *, from_s: float = 0.0) -> Iterator[DueRequest]:
         """The requests that arrive from ``from_s`` on."""
@@ -54,15 +54,15 @@ class RequestStream:
     def _arrivals(self) -> Iterator[float]:
         scenario = self._scenario
         rng = np.random.default_rng([scenario.seed, _ARRIVAL_STREAM])
-        ramp_s = _RAMP_SHARE * scenario.warm_up_s
-        times_s = arrival_times(scenario.arrivals, rng, duration_s=scenario.traffic_s - ramp_s / 2.0)
-        return ramped(times_s, ramp_s=ramp_s)
+        times_s = arrival_times(scenario.arrivals, rng, duration_s=scenario.arrivals_s)
+        return ramped(times_s, ramp_s=scenario.ramp_s)
 
     def _request(self, index: int, at_s: float) -> RankingRequest:
         scenario = self._scenario
         rng = np.random.default_rng([scenario.seed, _REQUEST_STREAM, index])
         cell = scenario.cells[int(np.searchsorted(self._share_edges, rng.random(), side="right"))]
-        drawn = self._world.draw_request(rng, scenario.requests.num_candidates)
+        num_candidates = self._num_candidates(rng)
+        drawn = self._world.draw_request(rng, num_candidates)
         # The moment of arrival, not of sending: a caller that falls behind must not hide it.
         intake_ms = self._start_ms + round(at_s * 1_000.0)
         return ranking_request(
@@ -71,9 +71,16 @@ class RequestStream:
             cell=cell.name,
             intake_ms=intake_ms,
             deadline_ms=intake_ms + scenario.requests.deadline_ms,
-            num_base_candidates=cell.limits.base_candidates,
-            num_results=scenario.requests.num_results,
+            # A request that offers fewer than the base has all of them ranked as such.
+            num_base_candidates=min(cell.limits.base_candidates, num_candidates),
+            num_results=min(scenario.requests.num_results, num_candidates),
         )
+
+    def _num_candidates(self, rng: np.random.Generator) -> int:
+        """As asked for, or drawn by the inverse of the distribution, which is linear between its quantiles."""
+        if not len(self._pairs):
+            return self._scenario.requests.num_candidates
+        return max(1, round(float(np.interp(rng.random(), self._pair_steps, self._pairs))))
 
 
 def ranking_request(

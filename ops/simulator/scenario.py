@@ -8,6 +8,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from ops.simulator.files.frozen import SUFFIX as FROZEN_SUFFIX
+from ops.simulator.files.frozen import read_frozen
+from ops.simulator.files.in_scenario import wanted_arrivals, wanted_capacity, wanted_pairs
+from ops.simulator.files.wanted import WantedFiles
 from ops.simulator.scenario_model import (
     DEMO_TIME,
     ArrivalProcess,
@@ -45,7 +49,9 @@ def built_in_scenarios() -> tuple[str, ...]:
 
 
 def load_scenario(name_or_path: str) -> Scenario:
-    """A built-in scenario by name, or one from a TOML file; raises ScenarioError naming file and key."""
+    """A built-in scenario by name, one from a TOML file, or a frozen one; raises ScenarioError naming file and key."""
+    if name_or_path.endswith(FROZEN_SUFFIX):
+        return read_frozen(Path(name_or_path))
     if "/" not in name_or_path and not name_or_path.endswith(".toml"):
         names = built_in_scenarios()
         if name_or_path not in names:
@@ -67,8 +73,17 @@ def parse_scenario(text: str, *, file: str) -> Scenario:
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError(file, "", f"is not TOML: {error}") from None
     root = Table(data, file=file)
+    folder = Path(file).parent
     cells = _cells(root)
+    capacity_file = wanted_capacity(root, folder)
     hosts = _hosts(root, cells)
+    arrivals_table, requests_table = root.table("arrivals"), root.table("requests")
+    is_file = arrivals_table.text("process", default="poisson") == "file"
+    wanted_files = WantedFiles(
+        arrivals=wanted_arrivals(arrivals_table, folder, is_file=is_file),
+        capacity=capacity_file,
+        pairs=wanted_pairs(requests_table, folder),
+    )
     duration_s = root.number("duration_s", at_least=1.0, at_most=_DAY_S)
     scenario = Scenario(
         name=root.text("name", pattern=_FILE_NAME),
@@ -78,13 +93,14 @@ def parse_scenario(text: str, *, file: str) -> Scenario:
         duration_s=duration_s,
         cells=cells,
         hosts=hosts,
-        arrivals=_arrivals(root.table("arrivals")),
-        requests=_requests(root.table("requests"), cells),
+        arrivals=_arrivals(arrivals_table),
+        requests=_requests(requests_table, cells),
         capacity_changes=tuple(_change(table, hosts, duration_s) for table in root.tables("capacity_changes")),
         random_reclaims=_random_reclaims(root, hosts),
         outcomes=_outcomes(root.table("outcomes")),
-        processes=_processes(root.table("processes"), hosts),
+        processes=_processes(root.table("processes"), hosts, has_hosts_later=capacity_file is not None),
         time=_time(root.table("time")),
+        wanted_files=wanted_files,
     )
     root.finish()
     return scenario
@@ -216,13 +232,13 @@ def _outcomes(table: Table) -> OutcomeSettings:
     return settings
 
 
-def _processes(table: Table, hosts: tuple[Host, ...]) -> Processes:
+def _processes(table: Table, hosts: tuple[Host, ...], *, has_hosts_later: bool) -> Processes:
     processes = Processes(
         routers=table.count("routers", at_least=1, at_most=64, default=1),
         dedicated_rankers=table.count("dedicated_rankers", at_least=1, at_most=64, default=2),
         opportunistic_rankers=table.count("opportunistic_rankers", at_least=0, at_most=64, default=0),
     )
-    if processes.opportunistic_rankers and all(host.unusable is not None for host in hosts):
+    if processes.opportunistic_rankers and not has_hosts_later and all(host.unusable is not None for host in hosts):
         table.fail("opportunistic_rankers", "there is no usable host to run them on")
     table.finish()
     return processes

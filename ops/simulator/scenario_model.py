@@ -8,13 +8,17 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from ops.simulator.files.report import FileReport
+from ops.simulator.files.wanted import NO_FILES, WantedFiles
 from schemas.records import CellLimits
 from schemas.records.fields import IdleCause, UnusableReason
 from schemas.settings import TimeSettings
 
 _DAY_S = 86_400.0
+# Traffic comes up over this much of the warm-up: a fleet is not hit by its full load in its first second.
+_RAMP_SHARE = 0.75
 
-ArrivalProcess = Literal["constant", "poisson", "bursty"]
+ArrivalProcess = Literal["constant", "poisson", "bursty", "file"]
 CapacityAction = Literal["offer", "update", "reclaim", "notice"]
 
 # Short windows, so that a person sees the loop move; ingest forgets a silent host after three of them.
@@ -56,22 +60,25 @@ class Host:
 @dataclass(frozen=True, kw_only=True)
 class Arrivals:
     """How requests arrive. ``bursty``: Poisson at two rates in turn, ``burst_factor`` apart, with the same mean rate;
-    bursts and quiet times last exponentially long."""
+    bursts and quiet times last exponentially long. ``file``: at ``times``, float64, little-endian, s, rising."""
 
     process: ArrivalProcess
     rate_per_s: float
     burst_factor: float
     mean_burst_s: float
     mean_quiet_s: float
+    times: bytes = b""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Requests:
-    """What each request asks for."""
+    """What each request asks for. ``pairs``: quantiles of the number of candidates at equal steps of probability, of
+    which ``num_candidates`` is the largest; without any, every request has ``num_candidates``."""
 
     num_candidates: int
     num_results: int
     deadline_ms: int
+    pairs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +126,10 @@ class Processes:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """One scenario, checked. Equal scenarios give equal traffic: all chance comes from ``seed``."""
+    """One scenario, checked. Equal scenarios give equal traffic: all chance comes from ``seed``.
+
+    ``wanted_files`` are still to be read; ``file_reports`` tell of those that were.
+    """
 
     name: str
     description: str
@@ -135,11 +145,23 @@ class Scenario:
     outcomes: OutcomeSettings
     processes: Processes
     time: TimeSettings
+    wanted_files: WantedFiles = NO_FILES
+    file_reports: tuple[FileReport, ...] = ()
 
     @property
     def traffic_s(self) -> float:
         """How long requests arrive: the warm-up and the measured time."""
         return self.warm_up_s + self.duration_s
+
+    @property
+    def ramp_s(self) -> float:
+        """How long traffic takes to come up, from its start."""
+        return _RAMP_SHARE * self.warm_up_s
+
+    @property
+    def arrivals_s(self) -> float:
+        """How much of the arrivals' own time the traffic takes: less, for its first part is stretched by the ramp."""
+        return self.traffic_s - self.ramp_s / 2.0
 
     def hosts_matching(self, glob: str) -> tuple[Host, ...]:
         """Hosts whose name matches the glob, in the file's order."""

@@ -55,7 +55,7 @@ def test_wrong_use_is_one_line_and_exit_code_2(arguments: tuple[str, ...]) -> No
 
 
 def test_a_missing_java_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
-    done = run("broker", "start", PATH="/nonexistent", INTERTIDAL_STATE_DIR=str(tmp_path))
+    done = run("broker", "start", PATH="/nonexistent", INTERTIDAL_BROKER="jvm", INTERTIDAL_STATE_DIR=str(tmp_path))
     assert done.returncode == 1
     assert "apt-get install" in done.stderr
     assert done.stderr.count("\n") == 1

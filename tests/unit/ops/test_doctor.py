@@ -14,6 +14,7 @@ from ops.doctor import _available_memory_gib, doctor, examine
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KAFKA_BOOTSTRAP", raising=False)
+    monkeypatch.delenv("SCHEMA_REGISTRY_URL", raising=False)
     monkeypatch.setenv("INTERTIDAL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("INTERTIDAL_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("INTERTIDAL_RUNTIME_DIR", str(tmp_path))
@@ -42,6 +43,18 @@ def test_java_is_not_needed_beside_a_broker_of_ones_own(monkeypatch: pytest.Monk
 def test_a_bootstrap_that_does_not_answer_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
     assert verdicts()["KAFKA_BOOTSTRAP"] == "missing"
+
+
+def test_a_registry_that_does_not_answer_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert verdicts()["SCHEMA_REGISTRY_URL"] == "ok"
+    monkeypatch.setenv("SCHEMA_REGISTRY_URL", "http://ann:s3cr3t@127.0.0.1:1")
+    finding = next(finding for finding in examine() if finding.name == "SCHEMA_REGISTRY_URL")
+    assert finding.verdict == "missing"
+    assert "s3cr3t" not in finding.found
+
+
+def test_what_is_not_fetched_is_absent() -> None:
+    assert (verdicts()["broker's jars"], verdicts()["Schema Registry"]) == ("absent", "absent")
 
 
 @pytest.mark.parametrize(("module", "verdict"), [("torch", "absent"), ("msgspec", "missing")])

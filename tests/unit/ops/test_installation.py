@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ops.broker.installation import cache_dir, ensure_installation, fetched_jars, kafka_dir
+from ops.broker.installation import ensure_installation, fetched_jars, kafka_jars
+from ops.broker.maven import MavenJars, cache_dir, main
 from ops.broker.prerequisites import BrokerError
 
 GOOD_MAVEN = """
@@ -56,7 +57,7 @@ def test_two_first_uses_at_once_fetch_once(machine: Path) -> None:
 @pytest.mark.parametrize("lost", ["complete", "jars/b.jar"])
 def test_an_incomplete_cache_is_fetched_again(machine: Path, lost: str) -> None:
     ensure_installation()
-    (kafka_dir() / lost).unlink()
+    (kafka_jars().folder / lost).unlink()
     assert fetched_jars() == ()
     assert len(ensure_installation().jars) == 2
     assert num_maven_runs(machine) == 2
@@ -82,6 +83,26 @@ def test_a_cache_that_cannot_be_written(machine: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("INTERTIDAL_CACHE_DIR", str(machine / "java"))
     with pytest.raises(BrokerError, match=r"the cache .* cannot be used"):
         ensure_installation()
+
+
+def test_jars_of_another_pom_lie_apart_and_their_class_path_is_printed(
+    machine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pom = tmp_path / "java" / "pom.xml"
+    pom.parent.mkdir()
+    pom.write_text("<project/>")
+    ensure_installation()
+    assert main([str(pom)]) == main([str(pom)]) == 0
+    folder = MavenJars("java", pom).folder
+    assert capsys.readouterr().out.splitlines() == [f"{folder}/jars/a.jar:{folder}/jars/b.jar"] * 2
+    assert num_maven_runs(machine) == 2
+    pom.write_text("<project>changed</project>")
+    assert MavenJars("java", pom).fetched() == ()
+    put(machine, "mvn", "exit 1")
+    assert main([str(pom)]) == 1
+    assert "could not fetch the java jars" in capsys.readouterr().err
+    assert main([str(tmp_path / "absent.xml")]) == 1
+    assert main([]) == 2
 
 
 def test_the_users_cache_is_used_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
