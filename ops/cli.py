@@ -32,6 +32,7 @@ VERBS: Final[dict[str, Verb]] = {
     "topics": Verb("ops.topics_cli:topics", "Create, list and check the topics of the contract."),
     "cells": Verb("ops.cells_cli:cells", "Declare, list and retire cells."),
     "run": Verb("ops.run_cli:run", "Run one long-running part."),
+    "status": Verb("ops.status.cli:status", "Show cells, targets, pools, lag, and what is stale and why."),
     "doctor": Verb("ops.doctor:doctor", "Say what is missing on this machine and how to get it."),
 }
 
@@ -44,7 +45,7 @@ _EXTRAS: Final = {
     "safetensors": "ranking",
     "torch": "ranking",
     "rich": "demo",
-    "testcontainers": "dev",
+    "testcontainers": "demo",
 }
 
 

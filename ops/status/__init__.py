@@ -1,0 +1,1 @@
+"""What any running pipeline looks like now, read from its topics and groups: `intertidal status`."""
