@@ -1,1 +1,1 @@
-"""Measurements of single parts, each beside what it is to be compared with, in one run. No broker is needed."""
+"""Measurements of single parts and of the path of a request, each beside what it is to be compared with, in one run."""

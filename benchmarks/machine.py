@@ -6,17 +6,23 @@ from importlib.metadata import version
 from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
-_PACKAGES = ("numpy", "torch", "fastavro")
+_PACKAGES = ("numpy", "torch", "fastavro", "msgspec", "confluent-kafka")
 
 
 def describe() -> dict[str, str]:
-    """Cores that this process may use, the processor's model, Python and the packages that do the work."""
+    """Cores that this process may use, the processor's model, its load, Python and the packages that do the work."""
     return {
         "cores": str(len(os.sched_getaffinity(0))),
         "processor": _processor(),
+        "load average before, after": load_average(),
         "Python": platform.python_version(),
         **{name: version(name) for name in _PACKAGES},
     }
+
+
+def load_average() -> str:
+    """Processes that wanted a core over the last minute: beyond the cores, figures are those of a busy machine."""
+    return f"{os.getloadavg()[0]:.2f}"
 
 
 def _processor() -> str:

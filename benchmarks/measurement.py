@@ -1,11 +1,7 @@
-"""What a benchmark hands over, and the table that it becomes. Pure.
-
-Two things are compared only within one run, by turns, so that a neighbour on the machine slows both alike. Times are
-CPU times of this process: what others do on the machine is not counted.
-"""
+"""What a benchmark hands over, and the table that it becomes. Pure."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +12,8 @@ _NONE = "–"
 class Measurement:
     """Values of one thing from several turns, in ``unit``, and those of its reference from the same turns.
 
-    Raises ValueError where there is no value, or not one reference value per value.
+    ``goal`` is what the project wants of the ratio, or of the value where there is no reference. Raises ValueError
+    where there is no value, or not one reference value per value.
     """
 
     name: str
@@ -24,6 +21,7 @@ class Measurement:
     values: Sequence[float]
     reference: str = ""
     reference_values: Sequence[float] = ()
+    goal: str = ""
 
     def __post_init__(self) -> None:
         if not self.values or len(self.reference_values) not in (0, len(self.values)):
@@ -60,17 +58,21 @@ class Measurement:
             "reference_median": self.reference_median,
             "reference_values": list(self.reference_values),
             "ratio": self.ratio,
+            "ratios": self.ratios,
+            "goal": self.goal or None,
         }
 
 
 def markdown(machine: dict[str, str], measurements: Sequence[Measurement]) -> str:
-    """The machine and the measurements as markdown; beside each median ratio stand the lowest and the highest."""
+    """The machine and the measurements as markdown; beside each median stand the lowest and the highest."""
     lines = ["| machine | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in machine.items()), ""]
-    lines.append("| measurement | unit | median | compared with | its median | ratio (lowest to highest) |")
-    lines.append("| --- | --- | ---: | --- | ---: | ---: |")
+    lines.append("| measurement | unit | median (lowest to highest) | compared with | its median | ratio | goal |")
+    lines.append("| --- | --- | ---: | --- | ---: | ---: | --- |")
     for found in measurements:
-        cells = (found.name, found.unit, _number(found.median), found.reference or _NONE)
-        lines.append(f"| {' | '.join(cells)} | {_number(found.reference_median)} | {_spread(found)} |")
+        values = _spread(found.median, found.values, _number)
+        ratio = _NONE if found.ratio is None else _spread(found.ratio, found.ratios, "{:.2f}".format)
+        cells = (found.name, found.unit, values, found.reference or _NONE, _number(found.reference_median), ratio)
+        lines.append(f"| {' | '.join(cells)} | {found.goal or _NONE} |")
     return "\n".join(lines)
 
 
@@ -81,7 +83,7 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _spread(found: Measurement) -> str:
-    if found.ratio is None:
-        return _NONE
-    return f"{found.ratio:.2f} ({found.ratios[0]:.2f} to {found.ratios[-1]:.2f})"
+def _spread(median: float, values: Sequence[float], written: Callable[[float], str]) -> str:
+    if len(values) == 1:
+        return written(median)
+    return f"{written(median)} ({written(min(values))} to {written(max(values))})"

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from msgspec import Struct
+
 from schemas.records import CapacityWindow, CellLimits, LatencyWindow
 from schemas.settings import TimeSettings
 from schemas.topics import Topic
@@ -17,6 +19,13 @@ class Closed:
     capacity: CapacityWindow | None = None
     latency: LatencyWindow | None = None
     note: str = ""
+
+
+class RecordDecoder(Protocol):
+    """What reads the records of one partition."""
+
+    def decode(self, value: bytes | None) -> Struct:
+        """Record in ``value``; raises RecordError."""
 
 
 class CellAggregate(Protocol):
@@ -42,6 +51,9 @@ class Kind(Protocol):
     @property
     def topic(self) -> Topic:
         """Where its records come from."""
+
+    def decoder(self) -> RecordDecoder:
+        """A decoder for one partition; records may share what they have in common, so nobody may change them."""
 
     def believe(self, record: Record) -> None:
         """Raise RecordError where a record contradicts itself; its fields are within their bounds already."""

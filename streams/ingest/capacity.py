@@ -1,16 +1,18 @@
 """Capacity of a cell: what its live hosts offer at each window's end. Pure."""
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from schemas.errors import RecordError
+from schemas.framing import Decoder
 from schemas.records import CapacityEvent, CapacityWindow, CellLimits
 from schemas.settings import TimeSettings
 from schemas.topics import FLEET_CAPACITY
 from streams.ingest.aggregate import Closed
 from streams.ingest.expiry import ExpiryQueue, Snapshot, insert
-from streams.ingest.offers import OfferInterner, OfferLines
 from streams.ingest.pools import Pools
+from streams.ingest.repeats import RepeatDecoder
 
 # One host's accelerator kinds, causes and providers; more is no host.
 MAX_OFFERS = 256
@@ -21,6 +23,9 @@ class CapacityKind:
 
     name: Literal["capacity"] = "capacity"
     topic = FLEET_CAPACITY
+
+    def decoder(self) -> RepeatDecoder:
+        return RepeatDecoder(Decoder(self.topic.record_types))
 
     def believe(self, record: CapacityEvent) -> None:
         if len(record.offers) > MAX_OFFERS:
@@ -58,7 +63,8 @@ class CapacityCell:
     that belong to windows up to ``T`` and were appended at ``E - ttl_ms`` or later; without one the host is silent.
     So what comes late still updates its host by its number, and the state depends on ``ttl_ms`` of the log alone.
 
-    Per record O(1); per window the work is that of the hosts that sent something or of which a record expired.
+    Per record O(1); per window the work is that of the hosts that sent something or of which a record expired. Offers
+    are looked at when their window closes, all hosts' together, and only where they are not what the host said before.
     Counts of a window: ``num_events`` accepted records, ``num_late`` of them late, ``num_offers`` accepted events of
     kind ``offer`` that name the pool, ``num_reclaims`` reclaims reported complete.
     """
@@ -69,14 +75,13 @@ class CapacityCell:
         self._open: dict[int, _Open] = {}
         self._hosts: dict[str, list[Snapshot]] = {}
         self._expiry = ExpiryQueue(ttl_ms=ttl_ms, window_ms=window_ms)
-        self._interner = OfferInterner()
         self._pools = Pools()
 
     def accept(self, record: CapacityEvent, *, window: int, append_ms: int, late: bool) -> None:
         open_window = self._opened(window)
         open_window.num_events += 1
         open_window.num_late += late
-        snapshot = Snapshot(append_ms, (record.epoch_ms, record.seq), self._interner.lines(record.offers))
+        snapshot = Snapshot(append_ms, (record.epoch_ms, record.seq), record.offers)
         front = open_window.fronts.get(record.host)
         if front is None:
             open_window.fronts[record.host] = [snapshot]
@@ -115,27 +120,54 @@ class CapacityCell:
         """Bring every host that changed to the window's end; returns how many fell silent."""
         oldest_ms = (window + 1) * self._window_ms - self._ttl_ms
         num_silent = 0
+        gone: list[bytes | None] = []
+        come: list[Snapshot] = []
         for host in fronts.keys() | self._expiry.due(window):
-            held = self._hosts.get(host, [])
-            before = held[0].offers if held else None
-            for snapshot in fronts.get(host, ()):
-                if snapshot.append_ms >= oldest_ms and insert(held, snapshot):
-                    self._expiry.add(host, snapshot.append_ms)
-            while held and held[0].append_ms < oldest_ms:
-                del held[0]
-            if held:
-                self._hosts[host] = held
-            elif before is not None:
-                del self._hosts[host]
+            before, after = self._renew(host, fronts.get(host, ()), oldest_ms)
+            if before is after:
+                continue
+            if after is None:
                 num_silent += 1
-            self._update(before, held[0].offers if held else None)
+            elif before is not None and after.offers is before.offers:
+                # A heartbeat mostly repeats what its host said before, and is then decoded once.
+                after.rows = before.rows
+                continue
+            else:
+                come.append(after)
+            if before is not None:
+                gone.append(before.rows)
+        self._count(gone, come)
         return num_silent
 
-    def _update(self, before: OfferLines | None, after: OfferLines | None) -> None:
-        # A heartbeat mostly repeats what its host said before: nothing to take away or add.
-        if before == after:
-            return
-        if before is not None:
-            self._pools.take_away(before)
-        if after is not None:
-            self._pools.add(after)
+    def _renew(self, host: str, front: Sequence[Snapshot], oldest_ms: int) -> tuple[Snapshot | None, Snapshot | None]:
+        """Bring one host to a window's end; returns what counted of it before and what counts now."""
+        held = self._hosts.get(host) or []
+        before = held[0] if held else None
+        for snapshot in front:
+            if snapshot.append_ms >= oldest_ms and insert(held, snapshot):
+                self._expiry.add(host, snapshot.append_ms)
+        while held and held[0].append_ms < oldest_ms:
+            del held[0]
+        if held:
+            self._hosts[host] = held
+            return before, held[0]
+        self._hosts.pop(host, None)
+        return before, None
+
+    def _count(self, gone: Iterable[bytes | None], come: Sequence[Snapshot]) -> None:
+        """Take away and add rows; those that come are packed first, unless they counted at some time before."""
+        unpacked = [snapshot for snapshot in come if snapshot.rows is None]
+        for snapshot, rows in zip(unpacked, self._pools.pack([snapshot.offers for snapshot in unpacked]), strict=True):
+            snapshot.rows = rows
+        self._pools.update(gone=filter(None, gone), come=[snapshot.rows or b"" for snapshot in come])
+        if self._pools.is_full:
+            self._renumber()
+
+    def _renumber(self) -> None:
+        for held in self._hosts.values():
+            # What stopped counting keeps rows of the old numbering: it is packed again should it ever count again.
+            for snapshot in held[1:]:
+                snapshot.rows = None
+        counting = [held[0] for held in self._hosts.values()]
+        for snapshot, rows in zip(counting, self._pools.renumber([s.rows or b"" for s in counting]), strict=True):
+            snapshot.rows = rows

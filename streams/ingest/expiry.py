@@ -1,17 +1,23 @@
 """The freshest records of a host, and the window in which each of them expires. Pure."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from streams.ingest.offers import OfferLines
+from msgspec import Struct
+
+from schemas.records import Offer
 from streams.ingest.sequence import Order
 
 
-class Snapshot(NamedTuple):
-    """One accepted record of a host: its append time, its place in the host's numbering, what the host offers."""
+class Snapshot(Struct):
+    """One accepted record of a host: its append time, its place in the host's numbering, what the host offers.
+
+    ``rows`` are its offers as they entered the sums; None as long as they did not.
+    """
 
     append_ms: int
     order: Order
-    offers: OfferLines
+    offers: Sequence[Offer]
+    rows: bytes | None = None
 
     def outranks(self, other: "Snapshot") -> bool:
         """Whether ``other`` can never count again: this one is at least as far in the numbering and as fresh."""
@@ -24,6 +30,9 @@ def insert(front: list[Snapshot], snapshot: Snapshot) -> bool:
     The front is in order of append time, and the numbering falls along it, so that its first member that has not
     expired is what the host offers. It holds one snapshot unless a host starts to count anew.
     """
+    if not front:
+        front.append(snapshot)
+        return True
     if len(front) == 1 and snapshot.outranks(front[0]):
         front[0] = snapshot
         return True
@@ -49,7 +58,11 @@ class ExpiryQueue:
 
     def add(self, host: str, append_ms: int) -> None:
         """Note that a snapshot of the host expires."""
-        self._hosts.setdefault((append_ms + self._ttl_ms) // self._window_ms, set()).add(host)
+        window = (append_ms + self._ttl_ms) // self._window_ms
+        hosts = self._hosts.get(window)
+        if hosts is None:
+            hosts = self._hosts[window] = set()
+        hosts.add(host)
 
     def due(self, window: int) -> set[str]:
         """Hosts of which a snapshot expires in the window; each window is asked for once, in order."""

@@ -3,6 +3,7 @@
 from typing import Any, Literal
 
 from schemas.errors import RecordError
+from schemas.framing import Decoder
 from schemas.histogram import ExponentialHistogram
 from schemas.records import (
     CellLimits,
@@ -26,6 +27,9 @@ class LatencyKind:
 
     name: Literal["latency"] = "latency"
     topic = SERVING_LATENCY
+
+    def decoder(self) -> Decoder:
+        return Decoder(self.topic.record_types)
 
     def believe(self, record: LatencyInterval) -> None:
         _believe_histogram(record.latency, field="latency")

@@ -1,71 +1,108 @@
-"""What a host offers, reduced to what is summed up, and shared between the hosts that offer the same. Pure."""
+"""What hosts offer, as rows of whole numbers that are summed up by column. Pure.
 
-from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import NamedTuple, cast
+A row is one offer of one host: the group it belongs to (all its words, as a number), whether it is the first of its
+accelerator on that host, and its quantities. A host's rows are packed into bytes: one small object a host, which two
+heartbeats that say the same compare by.
+
+Shape legend: M rows of several hosts, C columns of a row.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from schemas.records import Offer
-from streams.ingest.bounds import UNKNOWN, micro
+from streams.ingest.bounds import MICRO, UNKNOWN
 
-MAX_INTERNED = 1 << 16
-# All that a line is made of; what an offer says beside it does not enter the sums.
-_FIELDS: Callable[[Offer], tuple[object, ...]] = attrgetter(
-    "accelerator", "units", "cpu_cores", "memory_bytes", "idle_cause", "unusable", "provider", "reclaim_at_ms"
-)
+# Columns of a row; units and cores times 10^6.
+GROUP, IS_FIRST, UNITS, CPU_CORES, MEMORY_BYTES = range(5)
+NUM_COLUMNS = 5
+_ROW_BYTES = NUM_COLUMNS * np.dtype(np.int64).itemsize
 
 
-class OfferLine(NamedTuple):
-    """One offer as it enters its pool's sums; quantities times 10^6."""
+class Group(NamedTuple):
+    """Everything that an offer says in words; offers of one group differ in their quantities alone."""
 
     accelerator: str
-    units: int
-    cpu_cores: int
-    memory_bytes: int
     cause: str
     unusable: str | None
     provider: str
     noticed: bool
 
 
-OfferLines = tuple[OfferLine, ...]
+class Groups:
+    """Numbers for groups, given in the order of appearance."""
+
+    def __init__(self, groups: Iterable[Group] = ()) -> None:
+        self._groups: list[Group] = []
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._accelerators: dict[str, int] = {}
+        self._accelerator_by_group: list[int] = []
+        for group in groups:
+            self._number(group)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __getitem__(self, number: int) -> Group:
+        return self._groups[number]
+
+    def pack(self, offers_by_host: Sequence[Sequence[Offer]]) -> list[bytes]:
+        """The rows of each of several hosts, in the order of its offers."""
+        num_offers = [len(offers) for offers in offers_by_host]
+        packed = self._rows(list(chain.from_iterable(offers_by_host)), num_offers).tobytes()
+        ends = (np.cumsum(num_offers, dtype=np.int64) * _ROW_BYTES).tolist()
+        return [packed[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    def _rows(self, offers: Sequence[Offer], num_offers_by_host: Sequence[int]) -> NDArray[np.int64]:
+        rows_MC = np.zeros((len(offers), NUM_COLUMNS), dtype=np.int64)
+        if not offers:
+            return rows_MC
+        groups_M = np.array(self._numbers_of(offers), dtype=np.int64)
+        rows_MC[:, GROUP] = groups_M
+        rows_MC[:, UNITS] = _micro([offer.units for offer in offers])
+        rows_MC[:, CPU_CORES] = _micro([offer.cpu_cores for offer in offers])
+        rows_MC[:, MEMORY_BYTES] = [offer.memory_bytes for offer in offers]
+        host_M = np.repeat(np.arange(len(num_offers_by_host)), num_offers_by_host)
+        accelerator_M = np.array(self._accelerator_by_group, dtype=np.int64)[groups_M]
+        _, first = np.unique(host_M * len(self._accelerators) + accelerator_M, return_index=True)
+        rows_MC[first, IS_FIRST] = 1
+        return rows_MC
+
+    def _numbers_of(self, offers: Sequence[Offer]) -> list[int]:
+        words = [
+            (
+                offer.accelerator,
+                offer.idle_cause,
+                offer.unusable,
+                offer.provider or UNKNOWN,
+                offer.reclaim_at_ms is not None,
+            )
+            for offer in offers
+        ]
+        numbers = list(map(self._numbers.get, words))
+        return [
+            self._number(Group(*said)) if number is None else number
+            for said, number in zip(words, numbers, strict=True)
+        ]
+
+    def _number(self, group: Group) -> int:
+        number = self._numbers.get(group)
+        if number is None:
+            number = self._numbers[group] = len(self._groups)
+            self._groups.append(group)
+            self._accelerator_by_group.append(self._accelerators.setdefault(group.accelerator, len(self._accelerators)))
+        return number
 
 
-class OfferInterner:
-    """Gives equal offers the same line.
-
-    A fleet offers few different things and repeats them with every heartbeat: what is kept of a host is then a few
-    references instead of its decoded offers, and two heartbeats that say the same compare by identity. A line
-    dropped from the table is still equal by value.
-    """
-
-    def __init__(self) -> None:
-        self._lines: dict[tuple[object, ...], OfferLine] = {}
-
-    def lines(self, offers: Sequence[Offer]) -> OfferLines:
-        """The lines of one host's offers, in their order."""
-        keys = list(map(_FIELDS, offers))
-        lines = tuple(map(self._lines.get, keys))
-        if None in lines:
-            return tuple(self._line(key, offer) for key, offer in zip(keys, offers, strict=True))
-        return cast(OfferLines, lines)
-
-    def _line(self, key: tuple[object, ...], offer: Offer) -> OfferLine:
-        line = self._lines.get(key)
-        if line is None:
-            if len(self._lines) >= MAX_INTERNED:
-                self._lines.clear()
-            line = self._lines[key] = _line(offer)
-        return line
+def unpack(packed: Iterable[bytes]) -> NDArray[np.int64]:
+    """The rows of several hosts, one host after another, int64 [M, C]."""
+    return np.frombuffer(b"".join(packed), dtype=np.int64).reshape(-1, NUM_COLUMNS)
 
 
-def _line(offer: Offer) -> OfferLine:
-    return OfferLine(
-        accelerator=offer.accelerator,
-        units=micro(offer.units),
-        cpu_cores=micro(offer.cpu_cores),
-        memory_bytes=offer.memory_bytes,
-        cause=offer.idle_cause,
-        unusable=offer.unusable,
-        provider=offer.provider or UNKNOWN,
-        noticed=offer.reclaim_at_ms is not None,
-    )
+def _micro(quantities: Sequence[float]) -> NDArray[np.int64]:
+    """As `bounds.micro`: the same product, and the same rounding of halves to even."""
+    return np.rint(np.array(quantities, dtype=np.float64) * MICRO).astype(np.int64)

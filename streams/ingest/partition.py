@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from schemas.errors import RecordError
-from schemas.framing import Decoder
 from schemas.partition import partition_for
 from schemas.records import CellLimits, ClockRecord, ControlWindow
 from schemas.settings import TimeSettings
@@ -88,7 +87,7 @@ class PartitionProcessor:
         self._num_partitions = num_partitions
         self._time = time
         self._cells = cells
-        self._decoder = Decoder(kind.topic.record_types)
+        self._decoder = kind.decoder()
         self._sequences = SequenceFilter(time.host_ttl_ms)
         self._aggregates: dict[str, CellAggregate] = {}
         self._in_force: dict[int, dict[str, CellLimits]] = {}

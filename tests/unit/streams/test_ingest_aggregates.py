@@ -90,9 +90,9 @@ def test_a_window_costs_no_look_at_hosts_that_did_not_change() -> None:
     touched: list[str] = []
 
     class Watched(CapacityCell):
-        def _update(self, before: Any, after: Any) -> None:
+        def _renew(self, host: str, front: Any, oldest_ms: int) -> Any:
             touched.append("one")
-            super()._update(before, after)
+            return super()._renew(host, front, oldest_ms)
 
     cell = Watched(window_ms=TIME.window_ms, ttl_ms=1_000)
     for number in range(10_000):
