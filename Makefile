@@ -5,6 +5,7 @@ PYTHON ?= python3
 DEMO_ARGS ?=
 TEST_ARGS ?=
 BENCH_ARGS ?=
+QUICK := not chaos and not bench and not gpu
 
 UV_VERSION := 0.13.9
 VENV := .venv
@@ -25,7 +26,8 @@ demo: env jars
 	$(BIN)/intertidal demo $(DEMO_ARGS)
 
 test: env jars
-	$(BIN)/python -m pytest -q -m "not chaos and not bench and not gpu" $(TEST_ARGS)
+	$(BIN)/python -m pytest -q -n 2 -m "$(QUICK) and not broker" $(TEST_ARGS)
+	$(BIN)/python -m pytest -q -m "$(QUICK) and broker" $(TEST_ARGS)
 
 check: env
 	$(BIN)/ruff format --check .
@@ -33,6 +35,7 @@ check: env
 	$(BIN)/mypy
 	$(BIN)/mypy tests
 	$(BIN)/lint-imports
+	$(BIN)/python -m schemas.compatibility
 
 bench: env jars
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
@@ -58,6 +61,7 @@ $(INSTALLED): pyproject.toml requirements.lock
 # Without Java or Maven this says so in one line and the tests that need a broker are skipped.
 jars: env
 	-@$(BIN)/intertidal broker fetch
+	-@$(BIN)/python -m ops.broker.maven docs/examples/java/pom.xml >/dev/null
 
 lock: env
 	$(BIN)/uv pip compile -q --python-version 3.11 --all-extras --no-emit-index-url --generate-hashes pyproject.toml -o requirements.lock

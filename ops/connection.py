@@ -2,21 +2,36 @@
 
 import os
 from collections.abc import Mapping
+from typing import Final
 
 from ops.broker.locate import require_broker
 from ops.errors import UserError
+from schemas.kafka.admin import BrokerError
 from schemas.kafka.config import BOOTSTRAP_ENV, NAMESPACE_ENV, Config, client_config
+from schemas.kafka.registry import connect_registry
 from schemas.settings import TimeSettings
 from schemas.topics import Namespace
+
+_SCHEMA_TIMEOUT_S: Final = 10.0
 
 
 def broker_config(verb: str) -> Config:
     """Client settings for a short-lived verb; raises UserError when there is no broker or a setting is wrong."""
     environ: Mapping[str, str] = {**os.environ, BOOTSTRAP_ENV: require_broker().bootstrap}
+    use_schema_registry(environ)
     try:
         # A short verb reports its own failures, and a client that only retries is none.
         return {**client_config(f"intertidal-{verb}", environ=environ), "log_level": 2}
     except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def use_schema_registry(environ: Mapping[str, str]) -> None:
+    """Frame and read with the Schema Registry that the environment names, if any; raises UserError."""
+    try:
+        # A verb has nothing else to do than wait for a schema.
+        connect_registry(environ, wait_s=_SCHEMA_TIMEOUT_S)
+    except (BrokerError, ValueError) as error:
         raise UserError(str(error)) from error
 
 

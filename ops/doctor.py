@@ -12,10 +12,13 @@ from typing import Final, Literal
 
 import click
 
-from ops.broker.installation import cache_dir, fetched_jars
+from ops.broker.docker_engine import find_engine
+from ops.broker.installation import fetched_jars
 from ops.broker.local import default_data_dir
 from ops.broker.locate import check_reachable
+from ops.broker.maven import cache_dir
 from ops.broker.prerequisites import INSTALL_LINE, find_java, find_maven
+from ops.broker.registry_installation import registry_files
 from ops.errors import UserError
 from schemas.gate import runtime_folder
 
@@ -28,6 +31,7 @@ _PACKAGES: Final = {
     "agent": ("click", "confluent_kafka", "fastavro", "msgspec", "prometheus_client"),
     "streams": ("faust", "numpy", "rocksdict"),
     "ranking": ("numpy", "safetensors", "torch"),
+    "registry": ("authlib", "cachetools"),
     "demo": ("rich",),
 }
 _GIB: Final = 1024**3
@@ -55,11 +59,14 @@ def examine() -> Iterator[Finding]:
         yield _packages(extra, modules)
     yield _tool("java", lambda: find_java().version, without_java)
     yield _tool("maven", lambda: str(find_maven()), without_java)
+    yield _docker()
     yield _jars()
+    yield _registry_files()
     yield _memory()
     yield _disk("disk for data", default_data_dir())
     yield _disk("disk for jars", cache_dir())
     yield _bootstrap()
+    yield _registry()
     yield _runtime_dir()
 
 
@@ -91,12 +98,20 @@ def _python() -> Finding:
 
 def _packages(extra: str, modules: tuple[str, ...]) -> Finding:
     name = f"packages: {extra}"
-    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    missing = [module for module in modules if not _is_there(module)]
     if not missing:
         return Finding(name, "ok", "all there")
     if extra == "agent":
         return Finding(name, "missing", f"without {', '.join(missing)}", "pip install intertidal")
     return Finding(name, "absent", f"without {', '.join(missing)}", f"pip install 'intertidal[{extra}]'")
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ValueError:
+        # Imported already, and a stand-in for itself without a specification, as Faust is.
+        return True
 
 
 def _tool(name: str, find: Callable[[], str], otherwise: Verdict) -> Finding:
@@ -106,11 +121,44 @@ def _tool(name: str, find: Callable[[], str], otherwise: Verdict) -> Finding:
         return Finding(name, otherwise, str(error).removesuffix(f": {INSTALL_LINE}"), INSTALL_LINE)
 
 
+def _docker() -> Finding:
+    engine = find_engine()
+    if engine is None:
+        return Finding("docker", "absent", "no engine answers: a local broker runs in a JVM")
+    if importlib.util.find_spec("testcontainers") is None:
+        return Finding("docker", "absent", f"{engine.host}, without testcontainers", "pip install 'intertidal[demo]'")
+    return Finding("docker", "ok", engine.host)
+
+
 def _jars() -> Finding:
     jars = fetched_jars()
     if jars:
         return Finding("broker's jars", "ok", f"{len(jars)} in {jars[0].parent}")
     return Finding("broker's jars", "absent", "not fetched yet", "intertidal broker fetch")
+
+
+def _registry_files() -> Finding:
+    name = "Schema Registry"
+    try:
+        found = registry_files(find_java()).fetched()
+    except UserError:
+        return Finding(name, "absent", "not without Java", INSTALL_LINE)
+    if found:
+        return Finding(name, "ok", f"{len(found)} files in {found[0].parent}")
+    return Finding(name, "absent", "not fetched yet", "intertidal broker fetch")
+
+
+def _registry() -> Finding:
+    from schemas.kafka.registry_api import REGISTRY_URL_ENV, RegistryApi, RegistryError, registry_settings
+
+    try:
+        settings = registry_settings()
+        if settings is None:
+            return Finding(REGISTRY_URL_ENV, "ok", "not set: records are framed without a registry")
+        RegistryApi(settings).check()
+    except (RegistryError, ValueError) as error:
+        return Finding(REGISTRY_URL_ENV, "missing", str(error), f"start it, or unset {REGISTRY_URL_ENV}")
+    return Finding(REGISTRY_URL_ENV, "ok", f"{settings.url} answers")
 
 
 def _memory() -> Finding:

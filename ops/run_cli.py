@@ -146,9 +146,14 @@ def router(identity: str, health_port: int) -> None:
     help="Folder of the model bundle.",
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
-def ranker(
-    identity: str, health_port: int, routes: str, cell: str, pool: str | None, bundle: Path, device: str
-) -> None:
+@click.option(
+    "--nice",
+    type=click.IntRange(0, 19),
+    default=19,
+    show_default=True,
+    help="CPU priority of a replica without base work; 19 is the lowest.",
+)
+def ranker(routes: str, nice: int, **given: Any) -> None:
     """Score work of one route, and shed optional work at once when the pool's gate closes.
 
     \b
@@ -156,6 +161,11 @@ def ranker(
       intertidal run ranker --route baseline --cell us-east --bundle ranking/models/bundles/baseline-world
       intertidal run ranker --route wide --pool h100 --cell us-east --bundle ... --device cuda
     """
+    from ranking.consumer.priority import give_way
+
+    route_names = tuple(cast("Route", route) for route in routes.split(","))
+    # Before PyTorch is loaded: seconds of CPU time that base work on the same host must not wait for.
+    give_way(route_names, nice=nice)
     from ranking.consumer.worker import RankerOptions
     from ranking.consumer.worker import run as run_ranker
 
@@ -164,14 +174,15 @@ def ranker(
             RankerOptions(
                 namespace=namespace(),
                 time=time_settings(),
-                ranker_id=identity,
-                cell=cell,
-                routes=tuple(cast("Route", route) for route in routes.split(",")),
-                pool=pool,
-                bundle=bundle,
-                device=device,
-                static_member=pool is None,
-                health_port=health_port,
+                ranker_id=given["identity"],
+                cell=given["cell"],
+                routes=route_names,
+                pool=given["pool"],
+                bundle=given["bundle"],
+                device=given["device"],
+                static_member=given["pool"] is None,
+                health_port=given["health_port"],
+                nice=nice,
             )
         )
 
@@ -195,14 +206,13 @@ def agent(scenario: str, base_dir: Path, duration_s: float | None, start_ms: int
     """
     from ops.simulator.agents import AgentOptions
     from ops.simulator.agents import run as run_agents
-    from ops.simulator.scenario import load_scenario
+    from ops.simulator.files.apply import load_traffic
 
     with _part("agent"):
-        loaded = load_scenario(scenario)
         run_agents(
             AgentOptions(
                 namespace=namespace(),
-                scenario=loaded if duration_s is None else loaded.stretched(duration_s),
+                scenario=load_traffic(scenario, duration_s=duration_s),
                 base_dir=base_dir,
                 start_ms=start_ms,
             )

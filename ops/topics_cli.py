@@ -1,12 +1,16 @@
-"""`intertidal topics`: the topics of the contract on a broker."""
+"""`intertidal topics`: the topics of the contract on a broker, and the contract for other programs."""
 
 import json
+from pathlib import Path
 
 import click
 
 from ops.connection import broker_config, namespace
 from ops.errors import UserError
+from schemas.asyncapi import asyncapi_document, differences, render
+from schemas.avro import avro_schema
 from schemas.kafka.admin import BrokerError, TopicAdmin
+from schemas.registered import contract_types
 from schemas.topics import TOPICS, planned_topics
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -14,7 +18,7 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.group()
 def topics() -> None:
-    """Create, list and check the topics of the contract.
+    """Create, list and check the topics of the contract, and say the contract to other programs.
 
     \b
     Example:
@@ -85,7 +89,7 @@ def check(as_json: bool) -> int:
       intertidal topics check
     """
     try:
-        differences = list(TopicAdmin(broker_config("topics")).differences(namespace()))
+        found = list(TopicAdmin(broker_config("topics")).differences(namespace()))
     except BrokerError as error:
         raise UserError(str(error)) from error
     if as_json:
@@ -98,14 +102,73 @@ def check(as_json: bool) -> int:
                         "expected": difference.expected,
                         "actual": difference.actual,
                     }
-                    for difference in differences
+                    for difference in found
                 ],
                 indent=2,
             )
         )
     else:
-        for difference in differences:
+        for difference in found:
             click.echo(str(difference))
-        if not differences:
+        if not found:
             click.echo(f"{len(list(planned_topics(namespace())))} topics are as the contract says", err=True)
-    return 1 if differences else 0
+    return 1 if found else 0
+
+
+@topics.command()
+@click.option("--check", "is_check", is_flag=True, help="Name what differs in FILE; exit code 1 when something does.")
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("docs/asyncapi.json"),
+    show_default=True,
+    help="The document that --check looks at.",
+)
+def asyncapi(is_check: bool, path: Path) -> int:
+    """Print the contract as an AsyncAPI 3 document, or check that a file still says it.
+
+    \b
+    Example:
+      intertidal topics asyncapi > docs/asyncapi.json
+      intertidal topics asyncapi --check
+    """
+    document = asyncapi_document()
+    if not is_check:
+        click.echo(render(document), nl=False)
+        return 0
+    try:
+        committed = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    found = list(differences(committed, document))
+    for difference in found:
+        click.echo(difference)
+    return 1 if found else 0
+
+
+@topics.command()
+@click.argument("record", required=False)
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="Write one RECORD.avsc per record into this folder."
+)
+def schema(record: str | None, out: Path | None) -> None:
+    """Print the Avro schema of RECORD, or of every record by name.
+
+    \b
+    Example:
+      intertidal topics schema CapacityEvent
+      intertidal topics schema --out schemas-avsc
+    """
+    schemas = {record_type.__name__: avro_schema(record_type) for record_type in contract_types()}
+    if record is not None and record not in schemas:
+        raise click.UsageError(f"no record {record}; there are {', '.join(schemas)}")
+    if out is None:
+        click.echo(json.dumps(schemas if record is None else schemas[record], indent=2))
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name in schemas if record is None else [record]:
+            (out / f"{name}.avsc").write_text(json.dumps(schemas[name], indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror}") from error

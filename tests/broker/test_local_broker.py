@@ -35,6 +35,7 @@ def no_bootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without KAFKA_BOOTSTRAP whose user has started no broker; returns the user's state folder."""
     monkeypatch.delenv("KAFKA_BOOTSTRAP", raising=False)
     monkeypatch.setenv("INTERTIDAL_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("INTERTIDAL_BROKER", "jvm")
     return tmp_path
 
 

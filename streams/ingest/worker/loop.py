@@ -20,7 +20,7 @@ A delivery that fails within the client's own time limit (30 s) ends the worker 
 
 import threading
 import time
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -30,7 +30,9 @@ from ops.telemetry.logs import get_log
 from ops.telemetry.stop_signals import stop_event
 from schemas.kafka.admin import BrokerError, TopicAdmin
 from schemas.kafka.config import client_config, consumer_config, producer_config
+from schemas.kafka.held import HeldPartitions
 from schemas.kafka.producer import DurableProducer
+from schemas.kafka.registry import connect_registry
 from schemas.topics import CONTROL_CELLS, CONTROL_WINDOWS, Namespace
 from streams.ingest.aggregate import Kind
 from streams.ingest.capacity import CapacityKind
@@ -71,6 +73,7 @@ class _Worker:
     def __init__(self, options: IngestOptions, config: dict[str, Any], num_partitions: dict[str, int]) -> None:
         namespace = options.namespace
         self._options = options
+        self._has_registry = connect_registry() is not None
         self._metering = Metering()
         self._cells = Cells(window_ms=options.time.window_ms)
         self._cell_log = CellLog(
@@ -85,6 +88,7 @@ class _Worker:
         self._consumer = Consumer(
             consumer_config(config, namespace.group("ingest"), **_membership(options), **{"enable.partition.eof": True})
         )
+        self._held = HeldPartitions(self._consumer)
         self._kinds = {namespace.topic(kind.topic): kind for kind in KINDS}
         self._assignment = Assignment(
             self._consumer, self._kinds, num_partitions=num_partitions, time=options.time, cells=self._cells
@@ -96,7 +100,7 @@ class _Worker:
         health = HealthServer(
             metering.metrics,
             live={"loop": metering.why_not_live},
-            ready={"work": metering.why_not_ready},
+            ready={"work": metering.why_not_ready, "schemas": self._why_waiting},
             port=self._options.health_port,
         )
         try:
@@ -124,18 +128,24 @@ class _Worker:
         messages, ends = self._drain()
         # 2. New declarations.
         self._cell_log.poll()
-        # 3. Each partition's records.
+        # 3. Each partition's records, up to one whose schema is not known yet.
+        self._held.release_known()
         for place, batch in groupby(sorted(messages, key=_place), key=_place):
             owned = self._assignment.owned.get(place)
             # A record fetched before a rebalance belongs to whoever owns its partition now.
-            if owned is not None:
-                self._process(owned, place[0], list(batch))
+            if owned is None:
+                continue
+            records = list(batch)
+            if self._has_registry:
+                records = list(takewhile(self._held.is_ready, records))
+            if records:
+                self._process(owned, place[0], records)
         for place in ends & self._assignment.owned.keys():
             self._assignment.owned[place].silence.end_reached()
         # 4. Silent partitions.
         now_s = time.monotonic()
-        for owned in self._assignment.owned.values():
-            if owned.silence.needs_clock(now_s):
+        for place, owned in self._assignment.owned.items():
+            if not self._held.holds(*place) and owned.silence.needs_clock(now_s):
                 self._output.send_clock(owned.topic, owned.partition)
         self._output.poll()
         # 5. Commit.
@@ -180,6 +190,9 @@ class _Worker:
         self._output.send_dead_letters(owned.topic, batch, out.refusals)
         self._metering.processed(name, owned.partition, appends_ms=[raw.append_ms for raw in raws], out=out)
 
+    def _why_waiting(self) -> str | None:
+        return self._held.trouble() or self._cell_log.trouble()
+
     def _finish(self) -> None:
         """Shutdown's steps 2 and 3, and step 5 of a turn: nothing is committed that is not durable."""
         self._output.drain()
@@ -188,6 +201,7 @@ class _Worker:
 
     def _assigned(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._assignment.take_over(partitions)
+        self._held.release_all()
         log.info("assigned", partitions=[f"{place.topic}[{place.partition}]" for place in partitions])
 
     def _revoked(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
