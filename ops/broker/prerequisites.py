@@ -10,7 +10,7 @@ from typing import Final
 from ops.errors import UserError
 
 MIN_JAVA_MAJOR: Final = 17
-INSTALL_LINE: Final = "apt-get install openjdk-17-jre-headless maven"
+INSTALL_LINE: Final = "apt-get install openjdk-17-jdk-headless maven"
 
 _PROBE_TIMEOUT_S: Final = 30.0
 

@@ -31,7 +31,7 @@ def test_without_java_the_install_line_is_named(monkeypatch: pytest.MonkeyPatch)
     assert result.return_value == 1
     for name in ("java", "maven"):
         assert findings[name]["verdict"] == "missing"
-        assert findings[name]["remedy"] == "apt-get install openjdk-17-jre-headless maven"
+        assert findings[name]["remedy"] == "apt-get install openjdk-17-jdk-headless maven"
 
 
 def test_java_is_not_needed_beside_a_broker_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:

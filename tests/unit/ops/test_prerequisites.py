@@ -33,7 +33,7 @@ def test_java_that_is_new_enough_is_found(only_path: Path) -> None:
 
 def test_without_java_or_maven_the_install_line_is_named(only_path: Path) -> None:
     for find in (find_java, find_maven):
-        with pytest.raises(BrokerError, match="not on the PATH: apt-get install openjdk-17-jre-headless maven"):
+        with pytest.raises(BrokerError, match="not on the PATH: apt-get install openjdk-17-jdk-headless maven"):
             find()
 
 
