@@ -149,9 +149,9 @@ def router(identity: str, health_port: int) -> None:
 @click.option(
     "--nice",
     type=click.IntRange(0, 19),
-    default=19,
+    default=5,
     show_default=True,
-    help="CPU priority of a replica without base work; 19 is the lowest.",
+    help="CPU priority of a replica without base work: a third of the weight of base work at 5; 19 is the lowest.",
 )
 def ranker(routes: str, nice: int, **given: Any) -> None:
     """Score work of one route, and shed optional work at once when the pool's gate closes.

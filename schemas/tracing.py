@@ -40,3 +40,8 @@ def trace_from(headers: Headers | None) -> TraceContext | None:
         if match and set(match[1]) != {"0"} and set(match[2]) != {"0"}:
             return TraceContext(match[1], match[2], bool(int(match[3], 16) & 1))
     return None
+
+
+def child_headers(trace: TraceContext | None) -> list[tuple[str, bytes | None]]:
+    """Record headers of a step within a trace; none outside of one."""
+    return [] if trace is None else [trace.child().header()]

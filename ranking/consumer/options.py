@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ranking.consumer.planner import PlanSettings
-from ranking.consumer.priority import LOWEST_NICE
+from ranking.consumer.priority import DEFAULT_NICE, LOWEST_NICE
 from schemas.records.fields import Route
 from schemas.settings import TimeSettings
 from schemas.topics import WORK_BY_ROUTE, Namespace
@@ -34,7 +34,7 @@ class RankerOptions:
     num_threads: int = 1
     plan: PlanSettings = field(default_factory=PlanSettings)
     margin_ms: float = 3.0
-    nice: int = LOWEST_NICE
+    nice: int = DEFAULT_NICE
     notice_s: float = 5.0
     backlog_ms: int = 10_000
     trace_path: Path | None = None

@@ -329,7 +329,7 @@ class RouterCore:
             budget_ms=budget_ms,
             deadline_ms=deadline_ms,
             wait_until_ms=wait_until_ms,
-            answer_by_ms=wait_until_ms - margin_ms,
+            answer_by_ms=wait_until_ms - max(margin_ms, (1.0 - self._policy.patience_share) * budget_ms),
             overdue_ms=self._base.overdue_ms(budget_ms, now_ms),
             is_takeover=is_takeover,
             extras=Extras(items=[]),

@@ -22,6 +22,9 @@ class RouterPolicy:
     # Answer-by = deadline - margin; margin = 2 x p99 of publishing, between these bounds.
     publish_margin_ms: float = 5.0
     publish_margin_share: float = 0.2
+    # Extras are waited for no longer than this share of the budget: what is optional must not use up the time in which
+    # a busy host publishes the base answer that it holds.
+    patience_share: float = 0.7
     # Optional work must be answered this much before the answer-by time, or its answer cannot count.
     optional_margin_ms: float = 5.0
     # A request whose base answer never comes is given up this long after its deadline.
@@ -53,7 +56,14 @@ class RouterPolicy:
         for setting in fields(self):
             if getattr(self, setting.name) <= 0:
                 raise ValueError(f"{setting.name} must be positive, is {getattr(self, setting.name)}")
-        for name in ("publish_margin_share", "overdue_low_share", "overdue_high_share", "pressure_knee", "retry_share"):
+        for name in (
+            "publish_margin_share",
+            "overdue_low_share",
+            "overdue_high_share",
+            "pressure_knee",
+            "retry_share",
+            "patience_share",
+        ):
             if getattr(self, name) >= 1:
                 raise ValueError(f"{name} must be below 1, is {getattr(self, name)}")
         if self.overdue_low_share > self.overdue_high_share:

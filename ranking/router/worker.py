@@ -46,7 +46,7 @@ from ranking.router.progress import PartitionProgress
 from ranking.router.stall import StallGuard
 from schemas.dead_letters import dead_letter_key
 from schemas.errors import RecordError, SchemaPendingError
-from schemas.framing import Decoder, encode
+from schemas.framing import Decoder, frame
 from schemas.kafka.admin import BrokerError
 from schemas.kafka.config import (
     HEARTBEAT_MS,
@@ -75,7 +75,7 @@ from schemas.topics import (
     WORK_BY_ROUTE,
     Topic,
 )
-from schemas.tracing import TraceContext, trace_from
+from schemas.tracing import child_headers, trace_from
 
 _log = get_log(__name__)
 
@@ -301,7 +301,10 @@ class RouterWorker:
             match action:
                 case SendWork():
                     self._producer.send(
-                        self._work[action.route], action.work, partition=action.partition, headers=_trace(action.trace)
+                        self._work[action.route],
+                        action.work,
+                        partition=action.partition,
+                        headers=child_headers(action.trace),
                     )
                 case PublishResult():
                     self._publish(action)
@@ -338,7 +341,7 @@ class RouterWorker:
 
         result = action.result
         self._instruments.result(result, is_reported=self._core.is_reported(result.cell, self._now_ms()))
-        value, key, headers = encode(result), result.user_id.encode(), _trace(action.trace)
+        value, key, headers = frame(result), result.user_id.encode(), child_headers(action.trace)
         # The last look: nothing but the hand-over lies behind it.
         if self._may(action):
             self._producer.send(
@@ -430,8 +433,7 @@ class RouterWorker:
         self._commit_now([place for place in self._core.positions(self._now_ms()) if estates[place.partition].is_new])
         # 5.
         self._rewind()
-        num_answered = sum(len(estate.answered) for estate in estates.values())
-        _log.info("partitions assigned", partitions=numbers, answered=num_answered)
+        _log.info("partitions assigned", partitions=numbers, answered=sum(len(e.answered) for e in estates.values()))
 
     def _on_revoke(self, consumer: Consumer, revoked: list[TopicPartition]) -> None:
         self._give_up([entry.partition for entry in revoked])
@@ -499,7 +501,3 @@ class RouterWorker:
         """The broker's time; it never goes back, though its estimate may."""
         self._last_now_ms = max(self._last_now_ms, self._clock.broker_ms(local_ms()))
         return self._last_now_ms
-
-
-def _trace(trace: TraceContext | None) -> list[tuple[str, bytes | None]]:
-    return [] if trace is None else [trace.child().header()]

@@ -44,4 +44,4 @@ def test_who_gives_way(routes, expected):
 
 def test_the_priority_is_lowered_before_pytorch_is_loaded():
     done = subprocess.run([sys.executable, "-c", CLI], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("False ('wide',) 19"), done.stdout + done.stderr
+    assert done.stdout.startswith("False ('wide',) 5"), done.stdout + done.stderr

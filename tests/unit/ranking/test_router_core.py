@@ -10,7 +10,7 @@ from schemas.framing import MAX_RECORD_BYTES, decode_as, encode
 from schemas.records import ChunkShed, RankingWork
 from tests.unit.ranking.router_driver import BUDGET_MS, START_MS, TRACE, Driver, all_shed, request_of, target_of
 
-ANSWER_BY_MS = START_MS + BUDGET_MS - 5.0
+ANSWER_BY_MS = START_MS + 0.7 * BUDGET_MS
 
 
 def ids(result):
