@@ -41,7 +41,7 @@ bench: env jars
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 chaos: env jars
-	$(BIN)/python -m pytest -q -m chaos tests/chaos $(TEST_ARGS)
+	$(BIN)/python -m pytest -q -m chaos tests $(TEST_ARGS)
 
 format: env
 	$(BIN)/ruff format .

@@ -126,7 +126,7 @@ def test_the_last_look_comes_after_the_record_is_made(bench, monkeypatch):
         bench.local_ms += 4_000.0
         return encode(record)
 
-    monkeypatch.setattr(worker_module, "encode", made_slowly)
+    monkeypatch.setattr(worker_module, "frame", made_slowly)
     bench.consumer.is_refused = True
     bench.worker._perform(bench.result_to_publish())
     assert bench.producer.sent == []
