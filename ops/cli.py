@@ -41,10 +41,10 @@ _EXTRAS: Final = {
     "faust": "streams",
     "mode": "streams",
     "rocksdict": "streams",
-    "numpy": "ranking",
     "safetensors": "ranking",
     "torch": "ranking",
-    "rich": "demo",
+    "docker": "demo",
+    "requests": "demo",
     "testcontainers": "demo",
 }
 

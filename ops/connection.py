@@ -4,10 +4,13 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from ops.broker.locate import require_broker
 from ops.errors import UserError
 from schemas.kafka.admin import BrokerError
-from schemas.kafka.config import BOOTSTRAP_ENV, NAMESPACE_ENV, Config, client_config
+from schemas.kafka.config import BOOTSTRAP_ENV, CONFIG_ENV, NAMESPACE_ENV, Config, client_config
 from schemas.kafka.registry import connect_registry
 from schemas.settings import TimeSettings
 from schemas.topics import Namespace
@@ -21,9 +24,14 @@ def broker_config(verb: str) -> Config:
     use_schema_registry(environ)
     try:
         # A short verb reports its own failures, and a client that only retries is none.
-        return {**client_config(f"intertidal-{verb}", environ=environ), "log_level": 2}
+        config = {**client_config(f"intertidal-{verb}", environ=environ), "log_level": 2}
+        # Says at once which setting the client does not know; it connects to nothing yet.
+        AdminClient(config)
     except ValueError as error:
         raise UserError(str(error)) from error
+    except KafkaException as error:
+        raise UserError(f"{CONFIG_ENV}: {error.args[0].str()}") from error
+    return config
 
 
 def use_schema_registry(environ: Mapping[str, str]) -> None:

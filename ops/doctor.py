@@ -28,11 +28,11 @@ MIN_MEMORY_GIB: Final = 4.0
 MIN_DISK_GIB: Final = 2.0
 
 _PACKAGES: Final = {
-    "agent": ("click", "confluent_kafka", "fastavro", "msgspec", "prometheus_client"),
-    "streams": ("faust", "numpy", "rocksdict"),
-    "ranking": ("numpy", "safetensors", "torch"),
+    "agent": ("click", "confluent_kafka", "fastavro", "msgspec", "numpy", "prometheus_client", "rich"),
+    "streams": ("faust", "rocksdict"),
+    "ranking": ("safetensors", "torch"),
     "registry": ("authlib", "cachetools"),
-    "demo": ("rich",),
+    "demo": ("testcontainers",),
 }
 _GIB: Final = 1024**3
 

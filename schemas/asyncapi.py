@@ -144,7 +144,7 @@ def _message_refs(record_types: tuple[type[Struct], ...]) -> Json:
 
 def _operations() -> Iterator[tuple[str, Json]]:
     for part in PARTS:
-        for topic in part.sends:
+        for topic in dict.fromkeys((*part.sends, *part.clocks)):
             yield f"{part.name}.send.{topic.name}", _operation(part, "send", topic)
         for topic in part.receives:
             yield f"{part.name}.receive.{topic.name}", _operation(part, "receive", topic)
@@ -161,12 +161,10 @@ def _operations() -> Iterator[tuple[str, Json]]:
 
 
 def _operation(part: Part, action: str, topic: Topic) -> Json:
-    # Clock records are what ingest says on the topics that it reads; no one else sends them.
-    sends_clock_alone = action == "send" and topic in part.receives and ClockRecord in topic.record_types
     kinds = [
         kind
         for kind in topic.record_types
-        if action == "receive" or ClockRecord not in topic.record_types or (kind is ClockRecord) == sends_clock_alone
+        if action == "receive" or topic in (part.clocks if kind is ClockRecord else part.sends)
     ]
     return {
         "action": action,

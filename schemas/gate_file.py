@@ -48,8 +48,10 @@ class GateFile:
         self.image()
 
     def close(self) -> None:
-        """Close the descriptor, and with it any lock on it."""
-        os.close(self.fd)
+        """Close the descriptor, and with it any lock on it; twice is once."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     @property
     def inode(self) -> int:

@@ -113,8 +113,9 @@ class GateWriter:
                     except BrokenGateError as error:
                         _log.warning("gate made anew: %s", error)
                         runtime.create_gate(self._pool, GateHeader(self._boot, generation=self._generation))
-                        os.close(fd)
-                        fd = self._locked(runtime)
+                        # Another file under the same name, so both can be locked for a moment.
+                        broken, fd = fd, self._locked(runtime)
+                        os.close(broken)
                     file = GateFile(self.path, fd)
                 except GateError:
                     os.close(fd)
@@ -151,7 +152,7 @@ class GateWriter:
         """The gate's file; made anew, closed, where somebody has broken it under us."""
         try:
             self._file.look()
-        except BrokenGateError:
+        except (BrokenGateError, OSError):
             # Its rankers see it closed as well, and come to the new one, where none owes an answer for this closing.
             # With it goes the lock on it, which would keep us out ourselves.
             self._file.close()
@@ -235,9 +236,11 @@ class GateWriter:
         """Close the gate if it is open, and let go of the file, which stays for the next agent; twice is once."""
         if self._is_shut_down:
             return
-        self.close(FlipReason.AGENT_STOPPED)
-        self._file.close()
-        self._is_shut_down = True
+        try:
+            self.close(FlipReason.AGENT_STOPPED)
+        finally:
+            self._file.close()
+            self._is_shut_down = True
 
     def __enter__(self) -> Self:
         return self

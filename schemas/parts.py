@@ -22,13 +22,18 @@ from schemas.topics import (
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One side of the topics it touches; ``refuses``: those whose unreadable records it sends to dead letters."""
+    """One side of the topics it touches.
+
+    ``refuses``: those whose unreadable records it sends to dead letters; ``clocks``: those to which it
+    sends clock records.
+    """
 
     name: str
     purpose: str
     sends: tuple[Topic, ...] = ()
     receives: tuple[Topic, ...] = ()
     refuses: tuple[Topic, ...] = ()
+    clocks: tuple[Topic, ...] = ()
 
 
 PARTS: tuple[Part, ...] = (
@@ -37,7 +42,8 @@ PARTS: tuple[Part, ...] = (
     Part(
         name="ingest",
         purpose="Closes event-time windows; tells silent partitions the time",
-        sends=(CONTROL_WINDOWS, FLEET_CAPACITY, SERVING_LATENCY),
+        sends=(CONTROL_WINDOWS,),
+        clocks=(FLEET_CAPACITY, SERVING_LATENCY),
         receives=(FLEET_CAPACITY, SERVING_LATENCY, CONTROL_CELLS),
         refuses=(FLEET_CAPACITY, SERVING_LATENCY),
     ),
@@ -59,13 +65,15 @@ PARTS: tuple[Part, ...] = (
         purpose="Puts one result together per request",
         sends=(RANKING_WORK_BASELINE, RANKING_WORK_WIDE, RANKING_RESULTS, SERVING_LATENCY),
         # Its results too: whoever takes a partition over reads what its predecessor has published.
-        receives=(RANKING_REQUESTS, RANKING_ANSWERS, RANKING_RESULTS, CONTROL_TARGETS),
-        refuses=(RANKING_REQUESTS, RANKING_ANSWERS),
+        receives=(RANKING_REQUESTS, RANKING_ANSWERS, RANKING_RESULTS, CONTROL_TARGETS, CONTROL_CELLS),
+        refuses=(RANKING_REQUESTS, RANKING_ANSWERS, CONTROL_TARGETS),
+        clocks=(SERVING_LATENCY,),
     ),
     Part(
         name="ranker",
         purpose="Scores the work of its routes",
         sends=(RANKING_ANSWERS, SERVING_LATENCY),
+        clocks=(SERVING_LATENCY,),
         receives=(RANKING_WORK_BASELINE, RANKING_WORK_WIDE),
         refuses=(RANKING_WORK_BASELINE, RANKING_WORK_WIDE),
     ),

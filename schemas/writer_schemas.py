@@ -182,9 +182,13 @@ class _Bounds:
         kind = schema["type"]
         if kind in ("array", "map"):
             items = schema["items" if kind == "array" else "values"]
+            size = self.size(items, inside=inside)
+            # Before what follows walks through all of it.
+            if size > MAX_SCHEMA_TYPES:
+                raise ValueError(f"is made of {size} types and more, at most {MAX_SCHEMA_TYPES} are read")
             if kind == "array" and not _takes_bytes(items, self._types):
                 raise ValueError("has an array whose items take no bytes")
-            return 1 + self.size(items, inside=inside)
+            return 1 + size
         if kind not in ("record", "error"):
             return 1
         name = schema["name"]

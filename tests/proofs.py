@@ -5,12 +5,17 @@ from collections.abc import Iterable
 from ops.demo.report import LEVERS, account
 from tests.kill_run import KillRun, up_to_newest
 
+# Fewer would prove little.
+MIN_REQUESTS = 300
+
 
 def assert_nothing_is_lost_or_doubled(run: KillRun, *, without_base: Iterable[tuple[float, float]] = ()) -> None:
     """One result for each request, each with its base ranking; every optional item ends in one way.
 
     Results of requests asked within the spans ``without_base`` may lack the base ranking, and say so.
     """
+    assert len(run.ledger.requests) > MIN_REQUESTS, run.evidence()
+    assert run.admitted_ms(), f"no optional work: nothing that could be lost\n{run.evidence()}"
     missing = sorted(set(run.ledger.requests) - set(run.ledger.results))
     assert not missing, f"{len(missing)} without result, such as {missing[:3]}\n{run.evidence()}"
     num_doubled = run.ledger.num_results - len(run.ledger.results)
@@ -30,6 +35,11 @@ def assert_nothing_is_lost_or_doubled(run: KillRun, *, without_base: Iterable[tu
 def assert_control_is_what_the_logs_give(run: KillRun) -> None:
     """Windows and targets are those of the pure processors, byte for byte; none behind a newer one."""
     windows, targets = run.windows_sent(), run.targets_sent()
+    over_ms = max(each.ended_ms for each in run.faults)
+    for kind in ("capacity", "latency", "target"):
+        newest = max((index for of, _, index in (*windows, *targets) if of == kind), default=-1)
+        newest_end_ms = (newest + 1) * run.scenario.time.window_ms
+        assert newest_end_ms > over_ms, f"no {kind} after the last fault\n{run.evidence()}"
     assert {key for key, values in windows.items() if len(values) > 1} == set(), run.evidence()
     assert windows == up_to_newest(run.windows_afresh(), windows), run.evidence()
     assert targets == up_to_newest(run.targets_afresh(), targets), run.evidence()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ops.broker.choice import KINDS, Kind, ManagedBroker, kept_broker
+from ops.broker.choice import KINDS, Kind, ManagedBroker, kept_broker, running_kept_broker
 from ops.broker.installation import ensure_installation
 from ops.broker.local import default_data_dir
 from ops.broker.registry import LocalRegistry, registry_dir
@@ -86,7 +86,7 @@ def stop(data_dir: Path | None) -> None:
     """
     folder = data_dir or default_data_dir()
     registry_was_running = LocalRegistry(registry_dir(folder)).stop()
-    broker_was_running = kept_broker(folder).stop()
+    broker_was_running = (running_kept_broker(folder) or kept_broker(folder)).stop()
     click.echo("stopped" if broker_was_running or registry_was_running else "not running")
 
 
@@ -103,7 +103,8 @@ def status(of_registry: bool, data_dir: Path | None, as_json: bool) -> int:
       export SCHEMA_REGISTRY_URL=$(intertidal broker status --registry)
     """
     folder = data_dir or default_data_dir()
-    local, registry = kept_broker(folder), LocalRegistry(registry_dir(folder))
+    local = running_kept_broker(folder) or kept_broker(folder)
+    registry = LocalRegistry(registry_dir(folder))
     looked_at = registry if of_registry else local
     if of_registry and not as_json:
         click.echo(registry.url if registry.pid is not None else "not running")

@@ -25,7 +25,7 @@ from ops.demo.view import Glance, glance, live_view
 from ops.errors import UserError
 from ops.simulator.files.apply import load_traffic
 from ops.simulator.files.frozen import SUFFIX, write_frozen
-from ops.simulator.scenario import Scenario, ScenarioError
+from ops.simulator.scenario import Scenario
 from ops.status.facts import Facts
 from ops.telemetry.progress import progress
 from schemas.kafka.admin import BrokerError, TopicAdmin
@@ -64,7 +64,7 @@ def demo(seconds: float | None, scenario_name: str, report_path: Path | None, ke
         wanted = wanted_files(files)
         with progress("reading the scenario"):
             scenario = load_traffic(scenario_name, duration_s=seconds, files=wanted)
-    except ScenarioError as error:
+    except ValueError as error:
         raise click.UsageError(str(error)) from error
     _check_writable(report_path)
     run_dir = Path(tempfile.mkdtemp(prefix="intertidal-demo-"))

@@ -6,7 +6,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from msgspec import Struct
 
-from schemas.framing import encode
+from schemas.framing import frame
 from schemas.kafka.config import Config, producer_config
 from schemas.kafka.producer import DeliveryError
 
@@ -49,7 +49,7 @@ class ImpatientSender:
 
         self._check()
         try:
-            self._producer.produce(topic, encode(record), key=key, headers=list(headers), on_delivery=report)
+            self._producer.produce(topic, frame(record), key=key, headers=list(headers), on_delivery=report)
         except BufferError:
             # So much waits for a broker that is away that this one would be given up as well.
             self.num_not_accepted += 1

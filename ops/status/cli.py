@@ -1,5 +1,6 @@
 """`intertidal status`: any running pipeline, looked at from outside."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -44,6 +45,8 @@ def status(as_json: bool, watch: bool, every_s: float, with_partitions: bool) ->
       intertidal status --watch --every 5
       intertidal status --json | jq -r '.verdict.state, .troubles[].detail'
     """
+    if math.isnan(every_s):
+        raise click.UsageError("--every: not a number of seconds")
     settings, space = time_settings(), namespace()
     try:
         with Looker(broker_config("status"), space, settings) as looker:

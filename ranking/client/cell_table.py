@@ -13,11 +13,14 @@ IsDeclared = Callable[[str, float], bool]
 
 
 class CellTable:
-    """The latest declaration of each cell. Until it was read whole, and where there is none at all, any cell passes."""
+    """The latest declaration of each cell. Until it was read whole, and where there is none at all, any cell passes.
 
-    def __init__(self) -> None:
+    ``is_read`` is asked whether what stood there at the start has been read.
+    """
+
+    def __init__(self, is_read: Callable[[], bool] = lambda: False) -> None:
         self._declared: dict[str, CellDeclaration] = {}
-        self.is_read = False
+        self._is_read = is_read
 
     def update(self, declaration: CellDeclaration) -> None:
         """Take a declaration in."""
@@ -29,7 +32,7 @@ class CellTable:
 
     def is_declared(self, cell: str, now_ms: float) -> bool:
         """Whether a cell is declared and not retired. One whose first window has yet to come counts."""
-        if not self.is_read or not self._declared:
+        if not self._is_read() or not self._declared:
             return True
         declaration = self._declared.get(cell)
         if declaration is None:

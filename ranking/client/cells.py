@@ -20,13 +20,13 @@ _log = get_log(__name__)
 class CellsView:
     """A cell table kept up to date by a thread of its own; raises BrokerError as `Follower` does.
 
-    A declaration that cannot be read or believed is logged and left out, as ingest does, who also dead-letters it.
+    A declaration that cannot be read or believed is logged and left out, as ingest does.
     """
 
     def __init__(
         self, namespace: Namespace, *, client_id: str = "cells", environ: Mapping[str, str] | None = None
     ) -> None:
-        self.table = CellTable()
+        self.table = CellTable(lambda: self._follower.is_caught_up)
         self._decoder = Decoder(CONTROL_CELLS.record_types)
         self._follower = Follower(
             client_config(client_id, environ=environ),
@@ -38,8 +38,8 @@ class CellsView:
     def start(self, *, timeout_s: float = 10.0) -> Self:
         """Begin to follow, wait until what stands there now is read, and return itself."""
         self._follower.start()
-        # Not in time: any cell passes, which costs a few records too many and nothing else.
-        self.table.is_read = self._follower.wait_until_caught_up(timeout_s)
+        # Not in time: any cell passes until it is, which costs a few records too many and nothing else.
+        self._follower.wait_until_caught_up(timeout_s)
         return self
 
     def close(self) -> None:

@@ -9,10 +9,11 @@ from confluent_kafka import Consumer, TopicPartition
 from ops.telemetry.logs import get_log
 from ranking.handover import Takeover, results_floor
 from schemas.avro import schema_fingerprint
-from schemas.errors import RecordError
+from schemas.errors import RecordError, SchemaPendingError
 from schemas.framing import SINGLE_OBJECT_MARKER, Decoder
 from schemas.kafka.ranges import read_ranges, watermarks
 from schemas.kafka.registry import wait_for_schema
+from schemas.kafka.registry_api import RegistryError
 from schemas.records import RankingResult
 
 _log = get_log(__name__)
@@ -85,14 +86,19 @@ def read_estates(
 
 def _answered_ids(config: dict[str, Any], topic: str, ranges: dict[int, tuple[int, int]]) -> dict[int, set[str]]:
     answered: dict[int, set[str]] = {number: set() for number in ranges}
+    patience_s = SCHEMA_TIMEOUT_S
     for message in read_ranges(config, topic, ranges):
-        # One that was passed over would be answered a second time.
-        wait_for_schema(message.value(), timeout_s=SCHEMA_TIMEOUT_S)
         try:
+            wait_for_schema(message.value(), timeout_s=patience_s)
             request_id = request_id_of(message.value())
         except RecordError as error:
             # Not ours: no request of ours can have it as its result.
             _log.warning("result unreadable", offset=message.offset(), why=str(error))
+            continue
+        except (RegistryError, SchemaPendingError) as error:
+            # A second result, which readers know by its request id, is better than no base work at all.
+            _log.warning("result passed over", offset=message.offset(), why=str(error))
+            patience_s = 0.0
             continue
         answered[message.partition() or 0].add(request_id)
     return answered

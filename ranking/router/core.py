@@ -301,6 +301,7 @@ class RouterCore:
         recorder.route("baseline").count_work()
         actions: list[Action] = [self._base.first(open_request, now_ms)]
         self._timers.set(now_ms + open_request.overdue_ms, "overdue", request.request_id)
+        self._timers.set(open_request.extras_by_ms, "answer_by", request.request_id)
         self._timers.set(open_request.answer_by_ms, "answer_by", request.request_id)
         self._timers.set(self._give_up_ms(open_request), "give_up", request.request_id)
         # A cell that nobody declared has base work and nothing else: no controller answers for more.
@@ -329,7 +330,8 @@ class RouterCore:
             budget_ms=budget_ms,
             deadline_ms=deadline_ms,
             wait_until_ms=wait_until_ms,
-            answer_by_ms=wait_until_ms - max(margin_ms, (1.0 - self._policy.patience_share) * budget_ms),
+            answer_by_ms=wait_until_ms - margin_ms,
+            extras_by_ms=wait_until_ms - max(margin_ms, (1.0 - self._policy.patience_share) * budget_ms),
             overdue_ms=self._base.overdue_ms(budget_ms, now_ms),
             is_takeover=is_takeover,
             extras=Extras(items=[]),
@@ -372,7 +374,7 @@ class RouterCore:
         """Publish if it is time, and close what is complete."""
         if not open_request.is_published:
             has_base = open_request.base_scores is not None
-            is_time = now_ms >= open_request.answer_by_ms
+            is_time = now_ms >= (open_request.extras_by_ms if has_base else open_request.answer_by_ms)
             # Nothing more can come once each attempt has come back without a ranking.
             is_hopeless = open_request.num_base_failed == len(open_request.base_partitions)
             is_given_up = not self._is_broker_away and now_ms >= self._give_up_ms(open_request)

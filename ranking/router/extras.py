@@ -44,7 +44,9 @@ class ExtrasPlanner:
     def plan(self, open_request: OpenRequest, now_ms: float) -> SendWork | None:
         """Assign extras as the cell's target asks; returns the work to send, or None. Sheds what is not sent."""
         target = self._targets.valid(open_request.request.cell, now_ms)
-        if target is None or open_request.is_takeover or open_request.wait_until_ms > open_request.deadline_ms:
+        deadline_ms = open_request.extras_by_ms - self._policy.optional_margin_ms
+        is_too_late = now_ms >= deadline_ms or open_request.wait_until_ms > open_request.deadline_ms
+        if target is None or open_request.is_takeover or is_too_late:
             return None
         num_candidates = len(open_request.request.ad_ids) // INT64_BYTES
         open_request.target_window_index = target.window_index
@@ -78,7 +80,7 @@ class ExtrasPlanner:
             [(*self.span(open_request, item), item.value_micro) for item in sent],
             router=self._router,
             reply_partition=open_request.partition,
-            deadline_ms=int(open_request.answer_by_ms - self._policy.optional_margin_ms),
+            deadline_ms=int(deadline_ms),
             chunk_size=self._policy.extra_chunk_size,
         )
         return SendWork(route="wide", partition=partition, work=work, trace=open_request.trace)

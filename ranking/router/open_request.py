@@ -52,7 +52,7 @@ class OpenRequest:
     """One request; times in milliseconds of the broker's clock.
 
     ``deadline_ms`` is the caller's. ``wait_until_ms`` differs from it where the request was taken in too late: then
-    its base work has a new deadline.
+    its base work has a new deadline. With its base answer in hand it waits for extras until ``extras_by_ms``.
     """
 
     partition: int
@@ -64,6 +64,7 @@ class OpenRequest:
     deadline_ms: float
     wait_until_ms: float
     answer_by_ms: float
+    extras_by_ms: float
     overdue_ms: float
     is_takeover: bool
     extras: Extras

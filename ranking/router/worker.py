@@ -224,7 +224,9 @@ class RouterWorker:
         if now_ms >= self._core.next_due_ms:
             self._perform(self._core.tick(now_ms))
         self._producer.poll(0)
-        self._held.release_known()
+        if self._held.release_known():
+            # What goes on is not paused, whatever the rest is: said again below.
+            self._is_paused = False
         for _ in range(len(self._unread_answers)):
             self._handle_answer(self._unread_answers.popleft())
         self._refuse_targets()
@@ -232,7 +234,6 @@ class RouterWorker:
         self._instruments.round(now_ms)
 
     def _handle(self, messages: Sequence[Message]) -> None:
-        receipt_ms = local_ms()
         for message in messages:
             error = message.error()
             if error is not None:
@@ -240,14 +241,17 @@ class RouterWorker:
                     raise BrokerError(f"{self._requests}: {error.str()}")
                 _log.warning("consumer", why=error.str())
                 continue
-            _, append_ms = message.timestamp()
-            self._clock.observe(receipt_ms=receipt_ms, append_ms=append_ms)
-            self._core.broker_heard(self._now_ms())
+            self._heard(message)
             if message.topic() == self._answers:
                 self._instruments.read(RANKING_ANSWERS.name)
                 self._handle_answer(message)
             else:
-                self._handle_request(message, append_ms)
+                self._handle_request(message, message.timestamp()[1])
+
+    def _heard(self, message: Message) -> None:
+        """Something has come from the broker: a record, or the acknowledgement of one."""
+        observe(self._clock, message)
+        self._core.broker_heard(self._now_ms())
 
     def _on_client_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
@@ -317,7 +321,8 @@ class RouterWorker:
                     self._consumer.commit(offsets=[self._commit(action)], asynchronous=True)
                 case PublishInterval():
                     self._instruments.interval(action.interval)
-                    self._producer.send(self._latency, action.interval, key=action.interval.cell.encode())
+                    key = action.interval.cell.encode()
+                    self._producer.send(self._latency, action.interval, key=key, on_delivered=self._heard)
 
     def _may(self, action: Action) -> bool:
         """Whether an action is still ours to carry out: its partition may have gone since it was decided."""
@@ -334,8 +339,7 @@ class RouterWorker:
         generation = self._generation
 
         def acknowledged(message: Message) -> None:
-            observe(self._clock, message)
-            self._core.broker_heard(self._now_ms())
+            self._heard(message)
             if generation == self._generation:
                 self._core.published(action.partition, action.offset, self._now_ms(), results_offset=message.offset())
 

@@ -38,12 +38,14 @@ class HeldPartitions:
             return False
         return True
 
-    def release_known(self) -> None:
-        """Let partitions go on whose record can be read by now. Cheap where none is held."""
+    def release_known(self) -> bool:
+        """Let partitions go on whose record can be read by now; returns whether any does. Cheap where none is held."""
+        num_held = len(self._held)
         for place, (message, _) in list(self._held.items()):
             with suppress(SchemaPendingError):
                 require_schema(message.value())
                 self._release(place)
+        return len(self._held) < num_held
 
     def release_all(self) -> None:
         """Hold nothing any more: the assignment has changed, and records are read from where it says."""

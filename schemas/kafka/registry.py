@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
-from schemas.errors import SchemaPendingError
+from schemas.errors import RecordError, SchemaPendingError
 from schemas.framing import require_schema, use_registry
 from schemas.kafka.registry_api import (
     NoSuchSchemaError,
@@ -36,6 +36,8 @@ from schemas.writer_schemas import SchemaTable, WriterSchema, by_subject, readab
 
 START_TIMEOUT_S: Final = 10.0
 MAX_ASKED: Final = 1_024
+# Registries number with a signed integer: they answer for anything larger as if they had failed.
+MAX_SCHEMA_ID: Final = 2**31 - 1
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 
@@ -125,6 +127,8 @@ class Registry:
         Raises RecordError for an id that leads to nothing that can be read, SchemaPendingError for one not known yet,
         RegistryError for one that was waited for in vain.
         """
+        if schema_id > MAX_SCHEMA_ID:
+            raise RecordError("unknown_schema", f"{schema_id} is no id of a Schema Registry", position=1)
         own = self._table.find_own(schema_id)
         if own is not None:
             return own.record, own.schema
@@ -143,7 +147,7 @@ class Registry:
         return found.record, found.schema
 
     def _answer(self) -> None:
-        """Ask for one id after the other; while the registry is away, for the same one with growing pauses."""
+        """Ask for one id after the other; while there is no answer, for each in turn with growing pauses."""
         pause_s = _FIRST_PAUSE_S
         while True:
             with self._changed:
@@ -156,6 +160,8 @@ class Registry:
             except RegistryAwayError as error:
                 with self._changed:
                     self._trouble = str(error)
+                    # Behind the others: it may be this id alone for which the registry has no answer.
+                    self._asked[schema_id] = self._asked.pop(schema_id)
                     self._changed.wait_for(lambda: self._is_closed, pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 continue
@@ -177,6 +183,10 @@ class Registry:
             return None, "is not in the registry"
         except (SchemaRefusedError, ValueError) as error:
             return None, str(error)
+        except RegistryAwayError:
+            raise
+        except Exception as error:  # noqa: BLE001  # what somebody else registered must not end the thread
+            return None, f"cannot be judged: {type(error).__name__}"
 
 
 _connected: tuple[RegistrySettings, Registry] | None = None

@@ -6,6 +6,7 @@ Confluent's client is loaded only where a registry is configured, so that nobody
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -126,12 +127,14 @@ class RegistryApi:
         is_first = not self._has(subject)
         try:
             schema_id = int(self._ask(lambda client: client.register_schema(subject, schema)))
-            if is_first:
-                self._ask(lambda client: client.set_compatibility(subject, COMPATIBILITY))
         except _ForbiddenError as error:
             raise NotOursToRegisterError(
                 f"{error}: run `intertidal topics create` as a user who may register"
             ) from None
+        if is_first:
+            # The schema is in; who may register and not configure leaves the rule to others.
+            with suppress(_ForbiddenError):
+                self._ask(lambda client: client.set_compatibility(subject, COMPATIBILITY))
         return schema_id
 
     def _has(self, subject: str) -> bool:

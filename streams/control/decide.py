@@ -164,7 +164,7 @@ def _steered(inputs: Inputs, loop: Loop, *, cap: float, budget: float, gains: Ga
     )
     now = moved.position * span
     # The cap is what binds where the loop would go beyond it, or was beyond it and did not come down by itself.
-    capped = ceiling < 1.0 and moved.position >= ceiling and (error.value > 0.0 or extras > cap)
+    capped = inputs.span > 0 and ceiling < 1.0 and moved.position >= ceiling and (error.value > 0.0 or extras > cap)
     reason = _reason(error, moved, before=extras / span, capped=capped)
     notes = [
         _capacity_detail(inputs, budget, cap) if reason == "capacity" else _detail(inputs, error, moved, extras, gains)

@@ -78,7 +78,7 @@ def run_java(program: str, *arguments: object, kafka: str, space: Namespace, cla
         timeout=120,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

@@ -19,6 +19,8 @@ from schemas.topics import Namespace
 from tests.faults import Kill, Planned
 from tests.kill_run import FaultyRun, KillRun, layout_of, up_to_newest
 
+# The first to run waits for the whole pipeline's run.
+pytestmark = pytest.mark.timeout(400)
 SCENARIO = Path(__file__).with_name("kills.toml")
 SEED = 20_261
 # Every kill has this long before the next; a takeover by a static member that restarts at once takes less than one.
@@ -45,7 +47,6 @@ def run(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> KillRun:
     return run.run(planned, quiet_s=QUIET_AT_THE_END_S)
 
 
-@pytest.mark.timeout(300)
 def test_each_part_was_killed_and_came_back(run: KillRun) -> None:
     assert run.restarts == Counter(chain.from_iterable(each.fault.names for each in run.faults)), run.evidence()
 

@@ -43,6 +43,8 @@ from schemas.topics import (
 )
 
 pytest.importorskip("confluent_kafka.schema_registry", reason="the registry's client is an extra")
+# Its archive may have to be fetched first.
+pytestmark = pytest.mark.timeout(600)
 
 WAIT_S = 60.0
 # However slow the machine: no host falls silent and no target expires while a registry starts again.

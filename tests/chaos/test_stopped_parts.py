@@ -63,9 +63,15 @@ def test_windows_do_not_depend_on_who_closes_them(kafka: str, tmp_path: Path, se
     def join(pipeline: Pipeline) -> None:
         pipeline.supervisor.start(pipeline.supervisor.command("ingest-2"))
 
-    leaves, joins = Deed(("ingest-2",), leave), Deed(("ingest-2",), join)
-    faults: list[Fault] = [leaves, joins, Kill(("ingest-1",)), leaves, joins, Kill(("ingest-2",))]
-    planned = [Planned(rng.uniform(1.0, 3.0), fault, needs=("ingest-1",)) for fault in faults]
+    # Gone for longer than its session: a static member keeps its partitions until then.
+    leaves = Deed(("ingest-2",), leave, lasts_s=STOPPED_S["ingest"])
+    joins = Deed(("ingest-2",), join)
+    one, both = ("ingest-1",), ("ingest-1", "ingest-2")
+    faults: list[tuple[Fault, tuple[str, ...]]] = [
+        *((leaves, both), (joins, one), (Kill(("ingest-1",)), both)),
+        *((leaves, both), (joins, one), (Kill(("ingest-2",)), both)),
+    ]
+    planned = [Planned(rng.uniform(1.0, 3.0), fault, needs=needs) for fault, needs in faults]
     run = _run(kafka, tmp_path, planned, seed=seed, num_routers=1)
     assert_control_is_what_the_logs_give(run)
     assert_nothing_is_lost_or_doubled(run)

@@ -33,7 +33,7 @@ CODE = {
     "ingest": ["streams/ingest"],
     "control": ["streams/control"],
     "caller": ["ranking/client/requests.py", "ops/simulator/outcome_worker.py"],
-    "router": ["ranking/router", "ranking/client/targets.py"],
+    "router": ["ranking/router", "ranking/client/targets.py", "ranking/client/cells.py"],
     "ranker": ["ranking/consumer"],
 }
 
@@ -120,13 +120,13 @@ def topics_named_in(paths: list[str]) -> set[str]:
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
 def test_a_part_touches_the_topics_that_its_code_names(part: Any) -> None:
-    said = {topic.name for topic in (*part.sends, *part.receives)}
+    said = {topic.name for topic in (*part.sends, *part.receives, *part.clocks)}
     assert said == topics_named_in(CODE[part.name]) - NOT_YET
     assert {topic.name for topic in part.refuses} <= {topic.name for topic in part.receives}
 
 
 def test_every_topic_has_a_sender_and_a_receiver_or_is_not_in_use_yet() -> None:
-    sent = {topic.name for part in PARTS for topic in part.sends}
+    sent = {topic.name for part in PARTS for topic in (*part.sends, *part.clocks)}
     received = {topic.name for part in PARTS for topic in part.receives}
     assert sent | received == {topic.name for topic in TOPICS} - NOT_YET
     # Read by people and their programs alone, so far.
@@ -134,7 +134,7 @@ def test_every_topic_has_a_sender_and_a_receiver_or_is_not_in_use_yet() -> None:
     assert received <= sent
 
 
-def test_only_ingest_sends_clock_records() -> None:
+def test_clock_records_are_sent_by_ingest_and_by_who_learns_the_brokers_time() -> None:
     clock = {
         name
         for name, operation in DOCUMENT["operations"].items()
@@ -142,7 +142,8 @@ def test_only_ingest_sends_clock_records() -> None:
         for message in operation.get("messages", [])
         if message["$ref"].endswith("/ClockRecord")
     }
-    assert clock == {"ingest.send.fleet.capacity", "ingest.send.serving.latency"}
+    who = {"ingest.send.fleet.capacity", "ingest.send.serving.latency", "router.send.serving.latency"}
+    assert clock == who | {"ranker.send.serving.latency"}
     assert len(DOCUMENT["operations"]["ingest.send.fleet.capacity"]["messages"]) == 1
 
 

@@ -118,7 +118,7 @@ def test_a_hundred_flips_between_two_processes(tmp_path: Path) -> None:
 
 
 def test_the_lease_of_a_killed_agent_runs_out(tmp_path: Path) -> None:
-    folder, lease_s = tmp_path / "run", 1.0
+    folder, lease_s = tmp_path / "run", 5.0
     with process(HOLDING_OPEN, folder, POOL, lease_s) as agent, GateReader(POOL, folder=folder) as reader:
         until(reader.is_open, agent)
         generation = reader.generation

@@ -1,6 +1,7 @@
 """Lines of a text file of unknown quality, one at a time and none longer than a bound."""
 
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -22,16 +23,18 @@ def read_lines(path: Path, dirt: Dirt) -> Iterator[tuple[int, str]]:
             _refuse_binary(path, file)
             yield from _lines(file, dirt)
     except OSError as error:
-        raise TrafficFileError(str(path), "", f"cannot be read: {error.strerror}") from None
+        raise TrafficFileError(str(path), "", f"cannot be read: {error.strerror or error}") from None
 
 
-def _refuse_binary(path: Path, file: BinaryIO) -> None:
-    start = file.read(_LOOK_BYTES)
+def _refuse_binary(path: Path, file: BufferedReader) -> None:
+    # Looked at, not read: a pipe cannot be wound back.
+    start = file.peek(_LOOK_BYTES)[:_LOOK_BYTES]
     if not start.strip():
         raise TrafficFileError(str(path), "", "is empty")
     if b"\0" in start:
         raise TrafficFileError(str(path), "", "is not UTF-8 text; a packed file is to be unpacked first")
-    file.seek(len(_BYTE_ORDER_MARK) if start.startswith(_BYTE_ORDER_MARK) else 0)
+    if start.startswith(_BYTE_ORDER_MARK):
+        file.read(len(_BYTE_ORDER_MARK))
 
 
 def _lines(file: BinaryIO, dirt: Dirt) -> Iterator[tuple[int, str]]:

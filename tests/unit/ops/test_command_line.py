@@ -84,7 +84,9 @@ def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         call(verb, monkeypatch)
 
 
-@pytest.mark.parametrize(("module", "extra"), [("torch", "ranking"), ("faust.app", "streams"), ("rich", "demo")])
+@pytest.mark.parametrize(
+    ("module", "extra"), [("torch", "ranking"), ("faust.app", "streams"), ("docker.errors", "demo")]
+)
 def test_a_missing_extra_is_named(
     module: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

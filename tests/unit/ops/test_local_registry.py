@@ -108,6 +108,7 @@ class FakeRegistry(FakeBroker):
 def fakes(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders on which a registry was started."""
     monkeypatch.setattr(cli, "kept_broker", lambda folder, **_: FakeBroker(folder))
+    monkeypatch.setattr(cli, "running_kept_broker", lambda _folder: None)
     monkeypatch.setattr(cli, "LocalRegistry", FakeRegistry)
     monkeypatch.setattr(FakeRegistry, "started", [])
     return FakeRegistry.started

@@ -45,6 +45,8 @@ class PlayedLooker:
 @pytest.fixture
 def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
     """Runs `intertidal status` over some looks until a person interrupts it; returns the lines of stdout."""
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(cli, "Looker", PlayedLooker)
     monkeypatch.setattr(cli, "broker_config", lambda _verb: {})
     pauses: list[float] = []

@@ -10,7 +10,9 @@ from schemas.framing import MAX_RECORD_BYTES, decode_as, encode
 from schemas.records import ChunkShed, RankingWork
 from tests.unit.ranking.router_driver import BUDGET_MS, START_MS, TRACE, Driver, all_shed, request_of, target_of
 
+# Until then extras are waited for, and until then base work.
 ANSWER_BY_MS = START_MS + 0.7 * BUDGET_MS
+LAST_MOMENT_MS = START_MS + BUDGET_MS - 5.0
 
 
 def ids(result):
@@ -193,6 +195,27 @@ def test_retries_stop_at_the_budget():
     assert len(retries) == 3
 
 
+def test_a_request_taken_in_with_little_time_left_has_no_extras_and_nobody_is_suspected():
+    driver = Driver()
+    driver.core.targets.update(target_of(350))
+    request = request_of()
+    driver.now_ms = START_MS + 0.8 * BUDGET_MS
+    works = driver.request(request, append_ms=START_MS)
+    assert [sent.route for sent in works] == ["baseline"]
+    driver.answer(works[0])
+    assert [(result.dose, result.late) for result in driver.results] == [(0, False)]
+
+
+def test_a_failed_base_answer_keeps_its_whole_time_for_another():
+    driver = Driver(policy=RouterPolicy(retry_burst=1, retry_share=0.01))
+    (first,) = driver.request()
+    driver.answer(first, error="out of memory")
+    driver.advance(ANSWER_BY_MS + 20)
+    assert driver.results == []
+    driver.answer(driver.works[1])
+    assert [(result.late, result.degraded) for result in driver.results] == [(False, False)]
+
+
 def test_nobody_is_given_up_while_no_broker_can_be_reached():
     driver = Driver(policy=RouterPolicy(degrade_after_ms=700))
     (base,) = driver.request()
@@ -223,8 +246,9 @@ def test_an_error_instead_of_scores_is_retried_at_once():
     second = driver.works[1]
     assert second.partition != first.partition
     driver.answer(second, scores=np.ones(99))
-    assert driver.results == []
     driver.advance(ANSWER_BY_MS)
+    assert driver.results == []
+    driver.advance(LAST_MOMENT_MS)
     assert driver.results[0].degraded
 
 

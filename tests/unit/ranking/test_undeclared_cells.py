@@ -28,11 +28,10 @@ def declaration(cell, *, from_window=0, until_window=None):
     return CellDeclaration(cell=cell, window_ms=WINDOW_MS, revisions=revisions, until_window=until_window)
 
 
-def table_of(*declarations):
-    table = CellTable()
+def table_of(*declarations, is_read=True):
+    table = CellTable(lambda: is_read)
     for entry in declarations:
         table.update(entry)
-    table.is_read = True
     return table
 
 
@@ -60,8 +59,7 @@ def test_an_undeclared_cell_has_its_base_work_and_no_extras_and_is_not_reported(
 
 @pytest.mark.parametrize("is_read", [False, True])
 def test_any_cell_passes_while_nothing_is_known_of_cells(is_read):
-    table = CellTable() if is_read else table_of(declaration("us-east"))
-    table.is_read = is_read
+    table = table_of(*(() if is_read else (declaration("us-east"),)), is_read=is_read)
     driver = Driver(cells=table)
     driver.core.targets.update(target_of(350, cell="any"))
     serve(driver, "r", "any")
@@ -161,13 +159,12 @@ class TestReplica:
 
 def test_declarations_are_followed_and_what_cannot_be_believed_changes_nothing():
     view: Any = CellsView.__new__(CellsView)
-    view.table, view._decoder = CellTable(), Decoder(CONTROL_CELLS.record_types)
+    view.table, view._decoder = CellTable(lambda: True), Decoder(CONTROL_CELLS.record_types)
 
     def read(key, value):
         view._on_message(SimpleNamespace(key=lambda: key, value=lambda: value, offset=lambda: 0))
 
     read(b"us-east", encode(declaration("us-east")))
-    view.table.is_read = True
     read(b"eu-west", encode(declaration("us-west")))
     read(b"us-east", b"no declaration")
     assert view.table.is_declared("us-east", 0.0)

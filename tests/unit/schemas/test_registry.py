@@ -140,7 +140,7 @@ def test_an_unknown_id_outlives_a_registry_that_is_away(api: FakeApi, registry: 
     for _ in range(100):
         with pytest.raises(SchemaPendingError):
             Decoder(TYPES).decode(value)
-    with pytest.raises(RegistryError, match="schema id 41 is not known yet: no answer"):
+    with pytest.raises(RegistryError, match="schema id 41 is not known yet"):
         wait_for_schema(value, timeout_s=0.5)
     api.is_away = False
     wait_for_schema(value, timeout_s=WAIT_S)
@@ -190,7 +190,7 @@ def test_a_short_verb_gives_up_in_one_line(api: FakeApi) -> None:
     registry.start()
     api.is_away = True
     try:
-        with pytest.raises(RegistryError, match="schema id 40 is not known yet: no answer"):
+        with pytest.raises(RegistryError, match="schema id 40 is not known yet"):
             registry.schema_by_id(40)
     finally:
         registry.close()
