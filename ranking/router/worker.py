@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from ops.telemetry.logs import get_log
 from ops.telemetry.stop_signals import on_stop_signals
@@ -38,6 +38,7 @@ from ranking.client.cells import CellsView
 from ranking.client.takeover import read_estates
 from ranking.client.targets import TargetsView
 from ranking.clock import BrokerClock
+from ranking.router.commits import commit_now, place_of
 from ranking.router.core import RouterCore
 from ranking.router.events import Action, Commit, Intake, PublishInterval, PublishResult, RefuseRequest, SendWork
 from ranking.router.instruments import Instruments
@@ -318,11 +319,11 @@ class RouterWorker:
                         message, action.error, RANKING_REQUESTS, finishes=(action.partition, action.offset)
                     )
                 case Commit():
-                    self._consumer.commit(offsets=[self._commit(action)], asynchronous=True)
+                    self._consumer.commit(offsets=[place_of(self._requests, action)], asynchronous=True)
                 case PublishInterval():
                     self._instruments.interval(action.interval)
-                    key = action.interval.cell.encode()
-                    self._producer.send(self._latency, action.interval, key=key, on_delivered=self._heard)
+                    cell = action.interval.cell.encode()
+                    self._producer.send(self._latency, action.interval, key=cell, on_delivered=self._heard)
 
     def _may(self, action: Action) -> bool:
         """Whether an action is still ours to carry out: its partition may have gone since it was decided."""
@@ -386,7 +387,7 @@ class RouterWorker:
         if not self._guard.is_in_doubt(local_ms()):
             return True
         # 1.
-        is_owner = self._commit_now(self._core.positions(self._now_ms()))
+        is_owner = commit_now(self._consumer, self._requests, self._core.positions(self._now_ms()))
         self._guard.proved(local_ms())
         if is_owner:
             return True
@@ -434,7 +435,11 @@ class RouterWorker:
             )
             self._core.assign(number, progress, answered=estate.answered)
         # 4.
-        self._commit_now([place for place in self._core.positions(self._now_ms()) if estates[place.partition].is_new])
+        commit_now(
+            self._consumer,
+            self._requests,
+            [place for place in self._core.positions(self._now_ms()) if estates[place.partition].is_new],
+        )
         # 5.
         self._rewind()
         _log.info("partitions assigned", partitions=numbers, answered=sum(len(e.answered) for e in estates.values()))
@@ -458,7 +463,11 @@ class RouterWorker:
         # 2.
         self._producer.drain(BROKER_TIMEOUT_S)
         # 3.
-        self._commit_now([commit for number in owned for commit in self._core.release(number, self._now_ms())])
+        commit_now(
+            self._consumer,
+            self._requests,
+            [commit for number in owned for commit in self._core.release(number, self._now_ms())],
+        )
         self._generation += 1
         for number in owned:
             self._forget(number)
@@ -485,21 +494,6 @@ class RouterWorker:
         places = [TopicPartition(self._requests, number) for number in numbers]
         (self._consumer.pause if is_wanted else self._consumer.resume)(places)
         self._is_paused = is_wanted
-
-    def _commit(self, commit: Commit) -> TopicPartition:
-        return TopicPartition(self._requests, commit.partition, commit.offset, metadata=commit.metadata)
-
-    def _commit_now(self, commits: Sequence[Commit]) -> bool:
-        """Whether the broker has taken the commits; it has where there are none."""
-        if not commits:
-            return True
-        try:
-            taken = self._consumer.commit(offsets=[self._commit(commit) for commit in commits], asynchronous=False)
-        except KafkaException as error:
-            # The next owner then begins further back and finds the results in the log.
-            _log.warning("commit refused", why=error.args[0].str())
-            return False
-        return all(place.error is None for place in taken or ())
 
     def _now_ms(self) -> float:
         """The broker's time; it never goes back, though its estimate may."""
