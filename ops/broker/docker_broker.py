@@ -1,7 +1,5 @@
 """The broker in a container: one per data folder, found again by who comes later."""
 
-import fcntl
-import json
 import shutil
 import tempfile
 import time
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 from ops.broker import jvm
 from ops.broker.container_settings import IMAGE, container_environment, container_name
 from ops.broker.containers import container_pid, create_container, find_container, require_engine, talking_to
+from ops.broker.data_folder import locked, read_state, write_state
 from ops.broker.docker_engine import find_engine
 from ops.broker.prerequisites import BrokerError
 from ops.broker.settings import LOOPBACK, telling_line
@@ -76,7 +75,7 @@ class DockerBroker:
             BrokerError: one line that says what the engine refused, or what the broker's log says.
         """
         engine = require_engine()
-        with self._locked(), talking_to(engine):
+        with locked(self.data_dir), talking_to(engine):
             # 1.
             found = find_container(self.name)
             port = self._port(is_new=found is None)
@@ -105,7 +104,7 @@ class DockerBroker:
 
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         """Stops this folder's broker, whoever started it; keeps its data. Returns whether one was running."""
-        with self._locked(), self._remembered_container() as container:
+        with locked(self.data_dir), self._remembered_container() as container:
             if container is None or container_pid(container) is None:
                 return False
             container.stop(timeout=int(timeout_s))
@@ -113,7 +112,7 @@ class DockerBroker:
 
     def remove(self) -> None:
         """Removes the container with its data, running or not."""
-        with self._locked(), self._remembered_container() as container:
+        with locked(self.data_dir), self._remembered_container() as container:
             if container is not None:
                 container.remove(force=True, v=True)
             (self.data_dir / STATE_NAME).unlink(missing_ok=True)
@@ -175,27 +174,12 @@ class DockerBroker:
     def _remembered_port(self) -> int | None:
         """Returns the port of this folder's container; None for a new folder or an unreadable file."""
         try:
-            return int(json.loads((self.data_dir / STATE_NAME).read_text())["port"])
-        except (FileNotFoundError, KeyError, TypeError, ValueError):
+            return int(read_state(self.data_dir / STATE_NAME)["port"])
+        except (KeyError, TypeError, ValueError):
             return None
 
     def _remember(self, port: int) -> None:
-        path = self.data_dir / STATE_NAME
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps({"port": port, "container": self.name}))
-        new.replace(path)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Holds the folder against another `start` or `stop`."""
-        try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
-            lock = (self.data_dir / "lock").open("w")
-        except OSError as error:
-            raise BrokerError(f"the data folder {self.data_dir} cannot be used: {error.strerror}") from error
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        write_state(self.data_dir / STATE_NAME, {"port": port, "container": self.name})
 
 
 def _failure(container: "Container", what: str) -> BrokerError:

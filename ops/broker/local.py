@@ -1,18 +1,15 @@
 """The local broker: one Kafka per data folder, found again by who comes later."""
 
-import fcntl
-import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
 from ops.broker import jvm
+from ops.broker.data_folder import locked, read_state, write_state
 from ops.broker.installation import ensure_installation
 from ops.broker.prerequisites import BrokerError
 from ops.broker.settings import LOOPBACK, BrokerSettings
@@ -95,7 +92,7 @@ class LocalBroker:
         Raises:
             BrokerError: one line that says what is missing or which log to read.
         """
-        with self._locked():
+        with locked(self.data_dir):
             # 1.
             state = self._read_state()
             if state is not None and self._is_alive(state):
@@ -127,12 +124,12 @@ class LocalBroker:
 
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         """Stops this folder's broker, whoever started it; keeps its data. Returns whether one was running."""
-        with self._locked():
+        with locked(self.data_dir):
             return self._end(timeout_s=timeout_s)
 
     def kill(self) -> bool:
         """Ends the broker with SIGKILL, as a crash would; keeps its data. Returns whether one was running."""
-        with self._locked():
+        with locked(self.data_dir):
             return self._end(timeout_s=0.0)
 
     def __enter__(self) -> Self:
@@ -192,24 +189,9 @@ class LocalBroker:
     def _read_state(self) -> _State | None:
         """Returns what the folder remembers; None for a new folder or an unreadable file."""
         try:
-            return _State(**json.loads((self.data_dir / STATE_NAME).read_text()))
-        except (FileNotFoundError, json.JSONDecodeError, TypeError):
+            return _State(**read_state(self.data_dir / STATE_NAME))
+        except TypeError:
             return None
 
     def _write_state(self, state: _State) -> None:
-        path = self.data_dir / STATE_NAME
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(asdict(state)))
-        new.replace(path)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Holds the folder against another `start` or `stop`."""
-        try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
-            lock = (self.data_dir / "lock").open("w")
-        except OSError as error:
-            raise BrokerError(f"the data folder {self.data_dir} cannot be used: {error.strerror}") from error
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        write_state(self.data_dir / STATE_NAME, asdict(state))

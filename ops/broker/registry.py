@@ -3,18 +3,15 @@
 Its schemas are kept in the folder, as the broker keeps its records: an id in a topic must mean the same tomorrow.
 """
 
-import fcntl
-import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
 from ops.broker import jvm
+from ops.broker.data_folder import locked, read_state, write_state
 from ops.broker.prerequisites import BrokerError
 from ops.broker.registry_installation import ensure_registry_installation
 from ops.broker.registry_process import launch, wait_until_it_answers
@@ -76,7 +73,7 @@ class LocalRegistry:
         Raises:
             BrokerError: one line that says what is missing or which log to read.
         """
-        with self._locked():
+        with locked(self.data_dir):
             # 1.
             state = self._read_state()
             if state is not None and self._is_alive(state):
@@ -107,12 +104,12 @@ class LocalRegistry:
         """Stops this folder's registry, whoever started it; keeps its schemas. Returns whether one was running."""
         if not self.data_dir.exists():
             return False
-        with self._locked():
+        with locked(self.data_dir):
             return self._end(timeout_s=timeout_s)
 
     def kill(self) -> bool:
         """Ends the registry with SIGKILL, as a crash would; keeps its schemas. Returns whether one was running."""
-        with self._locked():
+        with locked(self.data_dir):
             return self._end(timeout_s=0.0)
 
     def __enter__(self) -> Self:
@@ -170,27 +167,12 @@ class LocalRegistry:
     def _read_state(self) -> _State | None:
         """Returns what the folder remembers; None for a new folder or an unreadable file."""
         try:
-            return _State(**json.loads((self.data_dir / STATE_NAME).read_text()))
-        except (FileNotFoundError, json.JSONDecodeError, TypeError):
+            return _State(**read_state(self.data_dir / STATE_NAME))
+        except TypeError:
             return None
 
     def _write_state(self, state: _State) -> None:
-        path = self.data_dir / STATE_NAME
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(asdict(state)))
-        new.replace(path)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Holds the folder against another `start` or `stop`."""
-        try:
-            self.data_dir.mkdir(parents=True, exist_ok=True)
-            lock = (self.data_dir / "lock").open("w")
-        except OSError as error:
-            raise BrokerError(f"the data folder {self.data_dir} cannot be used: {error.strerror}") from error
-        with lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+        write_state(self.data_dir / STATE_NAME, asdict(state))
 
 
 def registry_dir(broker_dir: Path) -> Path:

@@ -321,9 +321,9 @@ class RouterWorker:
                 case Commit():
                     self._consumer.commit(offsets=[place_of(self._requests, action)], asynchronous=True)
                 case PublishInterval():
-                    self._instruments.interval(action.interval)
-                    cell = action.interval.cell.encode()
-                    self._producer.send(self._latency, action.interval, key=cell, on_delivered=self._heard)
+                    interval = action.interval
+                    self._instruments.interval(interval)
+                    self._producer.send(self._latency, interval, key=interval.cell.encode(), on_delivered=self._heard)
 
     def _may(self, action: Action) -> bool:
         """Whether an action is still ours to carry out: its partition may have gone since it was decided."""
