@@ -12,6 +12,7 @@ from msgspec import Struct
 from schemas.avro import decode_body, encode_body, schema_fingerprint
 from schemas.errors import RecordError
 from schemas.records.dead_letter import DeadLetter
+from schemas.versions import released_schemas
 
 R = TypeVar("R", bound=Struct)
 
@@ -79,7 +80,7 @@ def require_schema(value: bytes | None) -> None:
 
 
 class Decoder:
-    """Reads the record types of one topic from framed bytes.
+    """Reads the record types of one topic from framed bytes, as this release writes them or an earlier one did.
 
     ``schema_by_id`` resolves Confluent framing, by default the registry in use; where there is none such records are
     refused as ``unknown_schema``. Larger values than ``max_bytes`` are not looked into.
@@ -92,7 +93,11 @@ class Decoder:
         schema_by_id: SchemaById | None = None,
         max_bytes: int = MAX_RECORD_BYTES,
     ) -> None:
-        self._by_fingerprint = {schema_fingerprint(record_type): record_type for record_type in record_types}
+        self._by_fingerprint: dict[bytes, tuple[type[Struct], Any]] = {}
+        for record_type in record_types:
+            for fingerprint, writer_schema in released_schemas(record_type).items():
+                self._by_fingerprint[fingerprint] = (record_type, writer_schema)
+            self._by_fingerprint[schema_fingerprint(record_type)] = (record_type, None)
         self._by_name = {record_type.__name__: record_type for record_type in record_types}
         self._schema_by_id = schema_by_id
         self._max_bytes = max_bytes
@@ -116,10 +121,11 @@ class Decoder:
         if len(value) < SINGLE_OBJECT_HEADER_BYTES:
             raise RecordError("truncated", "ends inside the frame", position=len(value))
         fingerprint = value[2:SINGLE_OBJECT_HEADER_BYTES]
-        record_type = self._by_fingerprint.get(fingerprint)
-        if record_type is None:
+        known = self._by_fingerprint.get(fingerprint)
+        if known is None:
             raise RecordError("unknown_schema", f"fingerprint {fingerprint.hex()}", position=2)
-        return _body(value, SINGLE_OBJECT_HEADER_BYTES, record_type, None)
+        record_type, writer_schema = known
+        return _body(value, SINGLE_OBJECT_HEADER_BYTES, record_type, writer_schema)
 
     def _decode_confluent(self, value: bytes) -> Struct:
         if len(value) < CONFLUENT_HEADER_BYTES:

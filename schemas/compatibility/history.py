@@ -1,7 +1,7 @@
-"""Every schema that was ever released, as committed: ``schemas/history/<Record>/<n>.avsc``, and what must hold of them.
+"""What must hold of every schema that was ever released (``schemas.versions``).
 
-Records outlive releases: a log is replayed after a year, and a fleet is never upgraded at once. So each version must be
-able to read what each other one has written, in both directions ("full transitive").
+A log is replayed after a year, and a fleet is never upgraded at once: each version must be able to read what each
+other one has written, in both directions ("full transitive").
 """
 
 import json
@@ -15,20 +15,9 @@ from msgspec import Struct
 
 from schemas.compatibility.resolution import Disagreement, disagreements
 from schemas.registered import registered_schema
+from schemas.versions import HISTORY_DIR, Version, read_history
 
-HISTORY_DIR: Final = Path(__file__).parent.parent / "history"
 ADD_COMMAND: Final = "python -m schemas.compatibility --add"
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """One version of a record's schema; ``number`` is None for one that is not in the history."""
-
-    number: int | None
-    schema: dict[str, Any]
-
-    def __str__(self) -> str:
-        return "the current schema" if self.number is None else f"version {self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +29,6 @@ class Fault:
 
     def __str__(self) -> str:
         return f"{self.record}: {self.detail}"
-
-
-def read_history(record: str, folder: Path = HISTORY_DIR) -> list[Version]:
-    """Versions of a record in order; raises ValueError naming a file that is no JSON or no number."""
-    versions = []
-    for path in (folder / record).glob("*.avsc"):
-        if not path.stem.isdecimal():
-            raise ValueError(f"{path}: a version's file is called by its number")
-        try:
-            versions.append(Version(int(path.stem), json.loads(path.read_text(encoding="utf-8"))))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}: {error}") from error
-    return sorted(versions, key=lambda version: version.number or 0)
 
 
 def faults(record_types: Sequence[type[Struct]], folder: Path = HISTORY_DIR) -> Iterator[Fault]:

@@ -6,12 +6,15 @@ from schemas.records.clock import ClockRecord
 from schemas.records.control import (
     CandidateTarget,
     ControllerSnapshot,
+    LeverUnits,
     PoolSnapshot,
+    ResourcePrice,
     SegmentShare,
     WindowRef,
 )
 from schemas.records.dead_letter import DeadLetter, RawHeader
-from schemas.records.latency import Account, HistogramFields, LatencyInterval, RouteInterval, ShedUnits
+from schemas.records.latency import Account, HistogramFields, LatencyInterval, RouteInterval, SegmentTraffic, ShedUnits
+from schemas.records.levers import AcceleratorFit, CurvePoint, LeverTerms, ValueCurve
 from schemas.records.precompute import PrecomputeJob, PrecomputeResult
 from schemas.records.ranking import (
     ChunkShed,
@@ -24,17 +27,22 @@ from schemas.records.ranking import (
 )
 from schemas.records.uplift import SegmentUplift
 from schemas.records.windows import (
+    AgedUnits,
     CapacityWindow,
     ControlWindow,
     LabelledUnits,
     LatencyWindow,
     OperatorCommand,
     PoolWindow,
+    ReporterFigures,
+    RouterFigures,
     RouteWindow,
 )
 
 __all__ = [
+    "AcceleratorFit",
     "Account",
+    "AgedUnits",
     "CandidateTarget",
     "CapacityEvent",
     "CapacityWindow",
@@ -45,11 +53,14 @@ __all__ = [
     "ClockRecord",
     "ControlWindow",
     "ControllerSnapshot",
+    "CurvePoint",
     "DeadLetter",
     "HistogramFields",
     "LabelledUnits",
     "LatencyInterval",
     "LatencyWindow",
+    "LeverTerms",
+    "LeverUnits",
     "Offer",
     "OperatorCommand",
     "OptionalItem",
@@ -64,10 +75,15 @@ __all__ = [
     "RankingWork",
     "RawHeader",
     "ReclaimTiming",
+    "ReporterFigures",
+    "ResourcePrice",
     "RouteInterval",
     "RouteWindow",
+    "RouterFigures",
     "SegmentShare",
+    "SegmentTraffic",
     "SegmentUplift",
     "ShedUnits",
+    "ValueCurve",
     "WindowRef",
 ]

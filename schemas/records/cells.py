@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from schemas.records.fields import CellName, Count, Label, Name, Quantity, Share, WindowIndex
+from schemas.records.levers import LeverTerms
 
 
 class CellLimits(Struct, frozen=True, kw_only=True):
@@ -12,6 +13,12 @@ class CellLimits(Struct, frozen=True, kw_only=True):
     the candidate target in one tick as a share of its span. ``units_per_unit_s`` is the measured curve of the bundle:
     work units (candidates) that one usable accelerator unit scores in a busy second, used until the pool has been
     measured. ``utilisation`` is the share of the pool that the budget may plan with.
+
+    ``upstream_limit_ms`` bounds the p99 of what callers spend on retrieval and features before ranking (0: not
+    watched). ``powerful_limit_ms`` bounds the p99 of the powerful route (0: as ``latency_limit_ms``).
+    ``units_per_upgrade`` is what serving one request by the powerful model costs in work units, until measured.
+    Coverage stays at or below ``max_coverage`` (0: SBM is off); every segment keeps ``exploration_share`` of it.
+    ``levers`` are the terms of the allocator; without any, RMA alone may use every pool.
     """
 
     base_candidates: Count
@@ -21,6 +28,12 @@ class CellLimits(Struct, frozen=True, kw_only=True):
     shed_allowance: Share = 0.01
     units_per_unit_s: Quantity = 50_000.0
     utilisation: Share = 0.7
+    upstream_limit_ms: Quantity = 0.0
+    powerful_limit_ms: Quantity = 0.0
+    units_per_upgrade: Quantity = 0.0
+    max_coverage: Share = 0.0
+    exploration_share: Share = 0.05
+    levers: list[LeverTerms] = []
 
     def __post_init__(self) -> None:
         if not 0 < self.base_candidates <= self.max_candidates:
@@ -30,6 +43,9 @@ class CellLimits(Struct, frozen=True, kw_only=True):
             )
         if self.rise_share <= 0.0:
             raise ValueError("rise_share must be positive, or the target could never leave base")
+        levers = [terms.lever for terms in self.levers]
+        if len(set(levers)) != len(levers):
+            raise ValueError("a lever is listed twice in levers")
 
 
 class CellRevision(Struct, frozen=True, kw_only=True):

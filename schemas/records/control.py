@@ -8,6 +8,7 @@ from schemas.records.fields import (
     Count,
     Finite,
     Label,
+    Lever,
     Name,
     Partition,
     Quantity,
@@ -39,8 +40,11 @@ class CandidateTarget(Struct, frozen=True, kw_only=True):
 
     ``candidate_target`` counts candidates per request, base included, in [base, max]. ``extra_budget_units_s`` is
     what the wide pool can pay for, in candidates per second. Whoever reads it after ``valid_until_ms`` does base work
-    only. ``reason`` is one word for what bound the target, ``detail`` the sentence. ``manifest`` names each window
-    that it was made from.
+    only. ``reason`` is one word for what bound the target, ``detail`` the sentence; ``coverage_reason`` and
+    ``coverage_detail`` say the same of the coverage. ``segment_shares`` are the probabilities with which a request of
+    a segment goes to the powerful model where its arm allows it, ``other_share`` that of every segment not listed.
+    ``powerful_budget_units_s`` is what the powerful pool can pay for. ``excluded`` names reporters that were not
+    counted. ``manifest`` names each window that it was made from.
     """
 
     cell: CellName
@@ -60,13 +64,46 @@ class CandidateTarget(Struct, frozen=True, kw_only=True):
     latency_p99_ms: Finite | None
     request_rate_per_s: Quantity
     controller_version: Label
+    other_share: Share = 0.0
+    powerful_budget_units_s: Quantity = 0.0
+    coverage_reason: Label = ""
+    coverage_detail: Text = ""
+    powerful_p99_ms: Finite | None = None
+    upstream_p99_ms: Finite | None = None
+    excluded: list[Name] = []
+
+
+class LeverUnits(Struct, frozen=True, kw_only=True):
+    """What one lever has of a pool, and what keeps it from more.
+
+    ``bottleneck`` is one of ``accelerator``, ``cpu``, ``memory``, ``compatibility``, ``survival``, ``upstream``,
+    ``network``, ``dependent``, ``cap``, ``value`` (more would earn nothing), or empty. ``survives_share`` is the share
+    of the pool's units that is expected to outlive the lever's start.
+    """
+
+    lever: Lever
+    units_micro: Count
+    bottleneck: Label = ""
+    survives_share: Share | None = None
+
+
+class ResourcePrice(Struct, frozen=True, kw_only=True):
+    """Shadow price: value per second that one more unit of a resource of the pool would earn.
+
+    A unit is one accelerator unit, one core, or one GiB.
+    """
+
+    resource: Name
+    value_s: Quantity
 
 
 class PoolSnapshot(Struct, frozen=True, kw_only=True):
     """One pool of a cell at a window's end; quantities times 10^6. Unknown figures are null, never zero.
 
     ``units_micro``, ``cpu_cores_micro`` and ``memory_bytes`` include what is unusable: usable units are
-    ``units_micro`` less the sum of ``unusable``.
+    ``units_micro`` less the sum of ``unusable``. ``mean_age_s`` and ``expected_survival_s`` (what is left to an offer
+    of today) are of usable units, ``churn_per_unit_h`` counts units taken back per unit-hour. ``levers`` is the split
+    in force, made as ``allocation`` says: ``program``, ``kept``, ``rule``.
     """
 
     cell: CellName
@@ -86,6 +123,14 @@ class PoolSnapshot(Struct, frozen=True, kw_only=True):
     num_reclaims: Count
     expected_survival_s: Quantity | None = None
     bottleneck: Label = ""
+    num_hosts_silent: Count = 0
+    silent_units_micro: Count = 0
+    mean_age_s: Quantity | None = None
+    churn_per_unit_h: Quantity | None = None
+    levers: list[LeverUnits] = []
+    prices: list[ResourcePrice] = []
+    allocation: Label = ""
+    allocation_detail: Text = ""
 
 
 class ControllerSnapshot(Struct, frozen=True, kw_only=True):

@@ -80,11 +80,26 @@ class Account(Struct, frozen=True, kw_only=True):
     lost_value_micro: Count = 0
 
 
+class SegmentTraffic(Struct, frozen=True, kw_only=True):
+    """Requests of one segment, and what was assigned to them.
+
+    ``num_allowed`` are those whose arm allows SBM. ``probability_micro`` sums the probabilities (times 10^6) with which
+    they were assigned to the powerful model, ``num_routed`` counts those that were sent there.
+    """
+
+    segment: Name
+    num_requests: Count
+    num_allowed: Count = 0
+    probability_micro: Count = 0
+    num_routed: Count = 0
+
+
 class LatencyInterval(Struct, frozen=True, kw_only=True):
     """Metrics of one router or replica for one interval that ended at ``event_time_ms``.
 
     A router fills the request counts and ``latency``: intake to the last wanted answer, late ones at their true
-    time, lost ones at the limit. Counts of a replica live in its routes.
+    time, lost ones at the limit. ``upstream`` holds what callers spent before their requests came, ``segments`` who
+    asked. Counts of a replica live in its routes.
     """
 
     cell: CellName
@@ -106,3 +121,5 @@ class LatencyInterval(Struct, frozen=True, kw_only=True):
     platform: Label = ""
     advertiser_segment: Label = ""
     provider: Label = ""
+    upstream: HistogramFields | None = None
+    segments: list[SegmentTraffic] = []

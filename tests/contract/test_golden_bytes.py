@@ -11,6 +11,7 @@ from schemas import records
 from schemas.framing import Decoder, encode
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_records.json").read_text(encoding="utf-8"))
+OLDER = json.loads((Path(__file__).parent / "golden_older_records.json").read_text(encoding="utf-8"))
 RECORD_TYPES = {
     name: record_type
     for name, record_type in vars(records).items()
@@ -37,3 +38,10 @@ def test_golden_bytes_are_read_back(name: str) -> None:
     record_type = RECORD_TYPES[name]
     decoded = Decoder([record_type]).decode(bytes.fromhex(GOLDEN[name]["bytes"]))
     assert msgspec.to_builtins(decoded) == GOLDEN[name]["record"]
+
+
+@pytest.mark.parametrize("name", sorted(OLDER))
+def test_bytes_of_older_writers_are_read_with_todays_defaults(name: str) -> None:
+    record_type = RECORD_TYPES[name]
+    decoded = Decoder([record_type]).decode(bytes.fromhex(OLDER[name]["bytes"]))
+    assert decoded == msgspec.convert(OLDER[name]["record"], record_type, strict=True)

@@ -8,8 +8,9 @@ import pytest
 from msgspec import Struct
 
 from schemas.compatibility import __main__ as command
-from schemas.compatibility.history import HISTORY_DIR, add_current, faults, read_history
+from schemas.compatibility.history import add_current, faults
 from schemas.registered import contract_types, registered_schema, subject
+from schemas.versions import HISTORY_DIR, read_history
 
 
 class Sample(Struct, kw_only=True):
