@@ -39,6 +39,7 @@ from schemas.gate_reader import GateReader
 from schemas.kafka.admin import BrokerError
 from schemas.kafka.config import PATIENT_SEND, client_config, consumer_config, producer_config, quick_failover
 from schemas.kafka.dead_letters import dead_letter, message_headers
+from schemas.kafka.fatal import ends_reading
 from schemas.kafka.held import HeldPartitions
 from schemas.kafka.metadata import num_partitions
 from schemas.kafka.offsets import OffsetTracker
@@ -183,9 +184,7 @@ class _RouteConsumer:
         error = message.error()
         if error is None:
             return True
-        if error.fatal() or error.code() in (
-            KafkaError._FATAL,
-            KafkaError.FENCED_INSTANCE_ID,
+        if ends_reading(error) or error.code() in (
             KafkaError.UNKNOWN_TOPIC_OR_PART,
             KafkaError.TOPIC_AUTHORIZATION_FAILED,
             KafkaError.GROUP_AUTHORIZATION_FAILED,

@@ -59,6 +59,7 @@ from schemas.kafka.config import (
     quick_failover,
 )
 from schemas.kafka.dead_letters import dead_letter, message_headers
+from schemas.kafka.fatal import ends_reading
 from schemas.kafka.held import HeldPartitions
 from schemas.kafka.metadata import num_partitions
 from schemas.kafka.offsets import OffsetTracker
@@ -84,8 +85,6 @@ ROUTES: tuple[Route, ...] = ("baseline", "wide")
 MAX_WAIT_S = 0.1
 # Answers with a schema that is not known yet: soon too late for anyone, so that the oldest may go.
 MAX_UNREAD_ANSWERS = 256
-# A consumer that met one of these reads nothing any more, though not each is flagged as fatal.
-_FATAL = frozenset({KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID})
 BROKER_TIMEOUT_S = 10.0
 # Longer than any deadline in use; a supervisor kills only after that.
 STOP_LIMIT_S = 3.0
@@ -238,7 +237,7 @@ class RouterWorker:
         for message in messages:
             error = message.error()
             if error is not None:
-                if error.fatal() or error.code() in _FATAL:
+                if ends_reading(error):
                     raise BrokerError(f"{self._requests}: {error.str()}")
                 _log.warning("consumer", why=error.str())
                 continue
