@@ -1,0 +1,1 @@
+"""How much of each pool each lever may have: a linear program over value curves, and what stands in for it."""
