@@ -10,12 +10,17 @@ interval = recorder.close(now_ms)
 
 from typing import Literal, get_args
 
+from ranking.segment_counts import SegmentCounts
 from schemas.histogram import MAX_VALUE, ExponentialHistogram
 from schemas.records import Account, HistogramFields, LatencyInterval, RouteInterval, ShedUnits
 from schemas.records.fields import Lever, Route
 
 Part = Literal["router", "ranker"]
 ItemState = Literal["admitted", "shed", "late", "lost"]
+
+# Callers say what they spent upstream. Nobody waits longer, and the sum of an interval stays within its bounds.
+MAX_UPSTREAM_MS = 600_000.0
+US_PER_MS = 1_000
 
 _STATES: tuple[str, ...] = get_args(ItemState)
 
@@ -138,6 +143,8 @@ class IntervalRecorder:
         self._latency = ExponentialHistogram()
         self._routes: dict[Route, RouteRecorder] = {}
         self._accounts: dict[Lever, _AccountSums] = {}
+        self._segments = SegmentCounts()
+        self._upstream = ExponentialHistogram()
         self._num_requests = 0
         self._num_results = 0
         self._num_base_late = 0
@@ -158,6 +165,20 @@ class IntervalRecorder:
     def count_request(self, num: int = 1) -> None:
         """Note requests taken in."""
         self._num_requests += num
+
+    def count_segment(
+        self, segment: str, *, is_allowed: bool = False, probability: float = 0.0, is_routed: bool = False
+    ) -> None:
+        """Note one request's segment and what was assigned to it.
+
+        Raises ValueError where more is assigned than its arm allows, or by no probability.
+        """
+        self._segments.count(segment, is_allowed=is_allowed, probability=probability, is_routed=is_routed)
+
+    def record_upstream(self, upstream_us: int) -> None:
+        """Note what a caller spent on its request before it came; 0 is unknown."""
+        if upstream_us > 0:
+            self._upstream.record(min(upstream_us / US_PER_MS, MAX_UPSTREAM_MS))
 
     def count_result(self, *, base_late: bool = False, error: bool = False) -> None:
         """Note a published result, whether its base answer was late, and whether it names a caller's mistake."""
@@ -209,6 +230,8 @@ class IntervalRecorder:
             num_waiting=num_waiting,
             cpu_share=cpu_share,
             provider=self._provider,
+            upstream=HistogramFields(**self._upstream.to_fields()) if self._upstream.count else None,
+            segments=self._segments.traffic(),
         )
         self._next_seq += 1
         self._start_ms = event_time_ms

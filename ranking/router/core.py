@@ -33,6 +33,7 @@ from ranking.router.recent import RecentIds
 from ranking.router.result import error_result, result_of
 from ranking.router.tail import LearnedTail
 from ranking.router.timers import Timers
+from ranking.router.traffic import note_intake
 from ranking.router.value import DepthPrior
 from schemas.errors import RecordError
 from schemas.records import RankingAnswer, RankingRequest
@@ -287,9 +288,10 @@ class RouterCore:
             state.progress.finish(intake.offset)
             return []
         recorder = self._intervals.of(request.cell, now_ms)
-        recorder.count_request()
         is_takeover = intake.offset < state.progress.horizon
         error = mistake(request, append_ms=intake.append_ms, policy=self._policy)
+        target = None if is_takeover else self.targets.valid(request.cell, now_ms)
+        note_intake(recorder, request, target=target, is_mistaken=bool(error))
         if error:
             recorder.count_result(error=True)
             result = error_result(

@@ -7,9 +7,10 @@ up from it must still be a record that can be encoded, sent and read.
 from collections.abc import Iterable, Mapping
 
 from schemas.records import LabelledUnits
+from schemas.segments import OTHER_SEGMENT
 
 MAX_COUNT = 2**62
-OTHER = "(other)"
+OTHER = OTHER_SEGMENT
 UNKNOWN = "unknown"
 MICRO = 1_000_000
 

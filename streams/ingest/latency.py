@@ -1,13 +1,11 @@
 """Latency of a cell: what its routers and replicas measured in each window. Pure."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from schemas.errors import RecordError
 from schemas.framing import Decoder
-from schemas.histogram import ExponentialHistogram
 from schemas.records import (
     CellLimits,
-    HistogramFields,
     LatencyInterval,
     LatencyWindow,
     RouteInterval,
@@ -18,6 +16,9 @@ from schemas.topics import SERVING_LATENCY
 from streams.ingest.accounts import AccountSums, believe_account
 from streams.ingest.aggregate import Closed
 from streams.ingest.bounds import bounded, micro
+from streams.ingest.histograms import Merged, believe_histogram
+from streams.ingest.reporters import ReporterSums, RouterSums
+from streams.ingest.segments import SegmentSums, believe_segments
 
 SATURATED = "histogram totals are saturated: an interval was left out of them"
 
@@ -32,15 +33,18 @@ class LatencyKind:
         return Decoder(self.topic.record_types)
 
     def believe(self, record: LatencyInterval) -> None:
-        _believe_histogram(record.latency, field="latency")
+        believe_histogram(record.latency, field="latency")
         routes = [route.route for route in record.routes]
         if len(set(routes)) != len(routes):
             raise RecordError("invalid_field", "a route is listed twice", field="routes")
         for index, route in enumerate(record.routes):
-            _believe_histogram(route.latency, field=f"routes[{index}].latency")
-            _believe_histogram(route.queue_wait, field=f"routes[{index}].queue_wait")
+            believe_histogram(route.latency, field=f"routes[{index}].latency")
+            believe_histogram(route.queue_wait, field=f"routes[{index}].queue_wait")
         for index, account in enumerate(record.accounts):
             believe_account(account, field=f"accounts[{index}]")
+        if record.upstream is not None:
+            believe_histogram(record.upstream, field="upstream")
+        believe_segments(record.segments, field="segments")
 
     def source(self, record: LatencyInterval) -> str:
         return record.source
@@ -49,33 +53,13 @@ class LatencyKind:
         return LatencyCell()
 
 
-class _Merged:
-    """A histogram that leaves out, and remembers, what would take its totals beyond their bounds."""
-
-    __slots__ = ("histogram", "saturated")
-
-    def __init__(self) -> None:
-        self.histogram = ExponentialHistogram()
-        self.saturated = False
-
-    def add(self, packed: HistogramFields) -> None:
-        try:
-            self.histogram.add_fields(**_fields(packed))
-        except ValueError:
-            # Believed alone, so only the total can be too much; in the order of the log, so the same at each reading.
-            self.saturated = True
-
-    def fields(self) -> HistogramFields:
-        return HistogramFields(**self.histogram.to_fields())
-
-
 class _Route:
     """Sums of one route as the reporters of one part saw it."""
 
     def __init__(self) -> None:
-        self.latency = _Merged()
-        self.queue_wait = _Merged()
-        self.reporters: set[str] = set()
+        self.latency = Merged()
+        self.queue_wait = Merged()
+        self.reporters = ReporterSums()
         self.num_work = 0
         self.num_answered = 0
         self.num_late = 0
@@ -88,7 +72,7 @@ class _Route:
     def add(self, source: str, route: RouteInterval) -> None:
         self.latency.add(route.latency)
         self.queue_wait.add(route.queue_wait)
-        self.reporters.add(source)
+        self.reporters.add(source, route)
         self.num_work += route.num_work
         self.num_answered += route.num_answered
         self.num_late += route.num_late
@@ -103,10 +87,13 @@ class _Open:
     """Sums of one open window."""
 
     def __init__(self) -> None:
-        self.latency = _Merged()
+        self.latency = Merged()
+        self.upstream = Merged()
         self.routes: dict[tuple[str, str], _Route] = {}
         self.accounts = AccountSums()
-        self.sources: dict[str, set[str]] = {"router": set(), "ranker": set()}
+        self.segments = SegmentSums()
+        self.routers = RouterSums()
+        self.rankers: set[str] = set()
         self.num_requests = 0
         self.num_results = 0
         self.num_base_late = 0
@@ -115,9 +102,10 @@ class _Open:
         self.num_duplicates = 0
         self.num_late = 0
 
-    def histograms(self) -> list[_Merged]:
+    def histograms(self) -> list[Merged]:
         return [
             self.latency,
+            self.upstream,
             *(merged for route in self.routes.values() for merged in (route.latency, route.queue_wait)),
         ]
 
@@ -125,8 +113,8 @@ class _Open:
 class LatencyCell:
     """Windows of one cell's latency: sums over the accepted intervals that belong to the window.
 
-    Request counts, the cell's latency and accounts are the routers' alone, who see a request whole and close the
-    accounts; a replica's figures stand in its routes. Nothing is carried from window to window.
+    Request counts, segments, the cell's latency, upstream time and accounts are the routers' alone, who see a request
+    whole and close the accounts; a replica's figures stand in its routes. Nothing is carried from window to window.
     """
 
     def __init__(self) -> None:
@@ -136,21 +124,27 @@ class LatencyCell:
         sums = self._opened(window)
         sums.num_intervals += 1
         sums.num_late += late
-        sums.sources[record.part].add(record.source)
         for route in record.routes:
             key = (record.part, route.route)
             held = sums.routes.get(key)
             if held is None:
                 held = sums.routes[key] = _Route()
             held.add(record.source, route)
-        if record.part == "router":
+        if record.part == "ranker":
+            sums.rankers.add(record.source)
+        else:
+            sums.routers.add(record)
             sums.latency.add(record.latency)
+            if record.upstream is not None:
+                sums.upstream.add(record.upstream)
             sums.num_requests += record.num_requests
             sums.num_results += record.num_results
             sums.num_base_late += record.num_base_late
             sums.num_errors += record.num_errors
             for account in record.accounts:
                 sums.accounts.add(account)
+            for traffic in record.segments:
+                sums.segments.add(traffic)
 
     def count_duplicate(self, window: int) -> None:
         self._opened(window).num_duplicates += 1
@@ -162,8 +156,8 @@ class LatencyCell:
                 latency=sums.latency.fields(),
                 routes=[_route_window(part, name, route) for (part, name), route in sorted(sums.routes.items())],
                 accounts=sums.accounts.accounts(),
-                num_routers=len(sums.sources["router"]),
-                num_rankers=len(sums.sources["ranker"]),
+                num_routers=len(sums.routers),
+                num_rankers=len(sums.rankers),
                 num_requests=bounded(sums.num_requests),
                 num_results=bounded(sums.num_results),
                 num_base_late=bounded(sums.num_base_late),
@@ -171,6 +165,10 @@ class LatencyCell:
                 num_intervals=sums.num_intervals,
                 num_duplicates=sums.num_duplicates,
                 num_late=sums.num_late,
+                # Unknown, not empty, where no caller said what it spent.
+                upstream=sums.upstream.fields() if sums.upstream.histogram.count else None,
+                segments=sums.segments.segments(),
+                routers=sums.routers.figures(),
             ),
             note=SATURATED if any(merged.saturated for merged in sums.histograms()) else "",
         )
@@ -197,15 +195,5 @@ def _route_window(part: str, name: str, route: _Route) -> RouteWindow:
         busy_us=bounded(route.busy_us),
         units_done=bounded(route.units_done),
         max_pressure_micro=route.max_pressure_micro,
+        reporters=route.reporters.figures(),
     )
-
-
-def _believe_histogram(packed: HistogramFields, *, field: str) -> None:
-    try:
-        ExponentialHistogram.from_fields(**_fields(packed))
-    except ValueError as error:
-        raise RecordError("invalid_field", str(error), field=field) from None
-
-
-def _fields(packed: HistogramFields) -> dict[str, Any]:
-    return {name: getattr(packed, name) for name in packed.__struct_fields__}

@@ -1,0 +1,1 @@
+"""How far the stronger model reaches: coverage from capacity, trimmed by its tail, spread over segments."""
