@@ -9,15 +9,22 @@ from streams.ingest.sequence import Order
 
 
 class Snapshot(Struct):
-    """One accepted record of a host: its append time, its place in the host's numbering, what the host offers.
+    """One accepted record of a host: its times, its place in the host's numbering, what the host offers.
 
     ``rows`` are its offers as they entered the sums; None as long as they did not.
     """
 
     append_ms: int
+    event_ms: int
     order: Order
     offers: Sequence[Offer]
     rows: bytes | None = None
+
+    @property
+    def packed(self) -> bytes:
+        """Its rows, once they are packed."""
+        assert self.rows is not None
+        return self.rows
 
     def outranks(self, other: "Snapshot") -> bool:
         """Whether ``other`` can never count again: this one is at least as far in the numbering and as fresh."""

@@ -1,8 +1,8 @@
 """What hosts offer, as rows of whole numbers that are summed up by column. Pure.
 
 A row is one offer of one host: the group it belongs to (all its words, as a number), whether it is the first of its
-accelerator on that host, and its quantities. A host's rows are packed into bytes: one small object a host, which two
-heartbeats that say the same compare by.
+accelerator on that host, its quantities, and since when it is offered. A host's rows are packed into bytes: one small
+object a host, which two heartbeats that say the same compare by.
 
 Shape legend: M rows of several hosts, C columns of a row.
 """
@@ -17,9 +17,12 @@ from numpy.typing import NDArray
 from schemas.records import Offer
 from streams.ingest.bounds import MICRO, UNKNOWN
 
-# Columns of a row; units and cores times 10^6.
-GROUP, IS_FIRST, UNITS, CPU_CORES, MEMORY_BYTES = range(5)
-NUM_COLUMNS = 5
+# Columns of a row; units and cores times 10^6, times in milliseconds.
+GROUP, IS_FIRST, UNITS, CPU_CORES, MEMORY_BYTES, SINCE = range(6)
+NUM_COLUMNS = 6
+# Since when an offer stands that does not say so: a time that no window reaches (the year 2248), so that its age is 0
+# at every window's end. To count from the first record of it that was seen would be to remember more than the horizon.
+NOT_SAID_MS = 2**43
 _ROW_BYTES = NUM_COLUMNS * np.dtype(np.int64).itemsize
 
 
@@ -50,6 +53,19 @@ class Groups:
     def __getitem__(self, number: int) -> Group:
         return self._groups[number]
 
+    @property
+    def accelerators(self) -> list[str]:
+        """Names of the accelerators, by their number."""
+        return list(self._accelerators)
+
+    def accelerator_of(self, group_M: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Number of the accelerator of each row, from its group."""
+        return np.array(self._accelerator_by_group, dtype=np.int64)[group_M]
+
+    def is_usable(self, group_M: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each row can be used now, from its group."""
+        return np.array([group.unusable is None for group in self._groups], dtype=np.bool_)[group_M]
+
     def pack(self, offers_by_host: Sequence[Sequence[Offer]]) -> list[bytes]:
         """The rows of each of several hosts, in the order of its offers."""
         num_offers = [len(offers) for offers in offers_by_host]
@@ -66,8 +82,10 @@ class Groups:
         rows_MC[:, UNITS] = _micro([offer.units for offer in offers])
         rows_MC[:, CPU_CORES] = _micro([offer.cpu_cores for offer in offers])
         rows_MC[:, MEMORY_BYTES] = [offer.memory_bytes for offer in offers]
+        since_M = np.array([offer.offered_since_ms for offer in offers], dtype=np.int64)
+        rows_MC[:, SINCE] = np.where(since_M == 0, NOT_SAID_MS, np.minimum(since_M, NOT_SAID_MS))
         host_M = np.repeat(np.arange(len(num_offers_by_host)), num_offers_by_host)
-        accelerator_M = np.array(self._accelerator_by_group, dtype=np.int64)[groups_M]
+        accelerator_M = self.accelerator_of(groups_M)
         _, first = np.unique(host_M * len(self._accelerators) + accelerator_M, return_index=True)
         rows_MC[first, IS_FIRST] = 1
         return rows_MC
@@ -96,6 +114,11 @@ class Groups:
             self._groups.append(group)
             self._accelerator_by_group.append(self._accelerators.setdefault(group.accelerator, len(self._accelerators)))
         return number
+
+
+def num_rows(packed: bytes) -> int:
+    """How many offers one host's rows are."""
+    return len(packed) // _ROW_BYTES
 
 
 def unpack(packed: Iterable[bytes]) -> NDArray[np.int64]:

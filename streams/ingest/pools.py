@@ -3,22 +3,20 @@
 Shape legend: G groups of offers, M rows of several hosts, S sums of a group.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.records import Offer, PoolWindow
-from streams.ingest.bounds import OTHER, bounded, labelled, largest
-from streams.ingest.offers import CPU_CORES, GROUP, IS_FIRST, MEMORY_BYTES, UNITS, Group, Groups, unpack
+from streams.ingest.ages import Ages
+from streams.ingest.bounds import OTHER, largest
+from streams.ingest.losses import Losses, Step, losses
+from streams.ingest.offers import CPU_CORES, GROUP, IS_FIRST, MEMORY_BYTES, UNITS, Groups, unpack
+from streams.ingest.pool import Events, Pool
 
-# Limits of what one window lists, so that it stays well under the broker's record limit of 1 MiB.
+# Pools that one window lists, so that it stays well under the broker's record limit of 1 MiB.
 MAX_POOLS = 128
-MAX_PROVIDERS = 16
-# A vocabulary of the contract, with room to grow.
-MAX_WORDS = 16
-
 
 # Quantities are below 2^63: their upper and lower halves are summed up apart, so that no sum overflows, nor leaves what
 # a float holds exactly (2^53), with up to 2^20 rows at once.
@@ -34,62 +32,16 @@ _PACKED_HOSTS = 256
 _MIN_GROUPS = 4_096
 
 
-class Pool:
-    """Sums of one accelerator; whole numbers, quantities times 10^6. A label stands there only if it has units."""
-
-    __slots__ = ("causes", "cpu_cores", "memory_bytes", "noticed", "num_hosts", "providers", "units", "unusable")
-
-    def __init__(self) -> None:
-        self.num_hosts = 0
-        self.units = 0
-        self.cpu_cores = 0
-        self.memory_bytes = 0
-        self.noticed = 0
-        self.unusable: defaultdict[str, int] = defaultdict(int)
-        self.causes: defaultdict[str, int] = defaultdict(int)
-        self.providers: defaultdict[str, int] = defaultdict(int)
-
-    def add(self, group: Group, sums: Sequence[int]) -> None:
-        """Add the offers of one group."""
-        units = _quantity(sums, _UNITS)
-        self.num_hosts += sums[_HOSTS]
-        self.units += units
-        self.cpu_cores += _quantity(sums, _CPU_CORES)
-        self.memory_bytes += _quantity(sums, _MEMORY_BYTES)
-        if not units:
-            return
-        self.causes[group.cause] += units
-        self.providers[group.provider] += units
-        if group.unusable is not None:
-            self.unusable[group.unusable] += units
-        if group.noticed:
-            self.noticed += units
-
-    def fold(self, other: "Pool") -> None:
-        """Add another pool's sums; a host that offers both is then counted twice."""
-        self.num_hosts += other.num_hosts
-        self.units += other.units
-        self.cpu_cores += other.cpu_cores
-        self.memory_bytes += other.memory_bytes
-        self.noticed += other.noticed
-        for mine, theirs in (
-            (self.unusable, other.unusable),
-            (self.causes, other.causes),
-            (self.providers, other.providers),
-        ):
-            for label, units in theirs.items():
-                mine[label] += units
-
-
 class Pools:
     """Pools of one cell: what every live host offers, summed up by group of offers, and so by accelerator.
 
     Whoever holds packed rows of live hosts must ask ``renumber`` for others when ``is_full`` says so.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, window_ms: int) -> None:
         self._groups = Groups()
         self._sums_GS = np.zeros((0, _NUM_SUMS), dtype=np.int64)
+        self._ages = Ages(window_ms=window_ms)
         self._max_groups = _MIN_GROUPS
 
     @property
@@ -105,14 +57,21 @@ class Pools:
             for rows in self._groups.pack(offers_by_host[start : start + _PACKED_HOSTS])
         ]
 
-    def update(self, *, gone: Iterable[bytes], come: Iterable[bytes]) -> None:
-        """Take away rows as they were added before, and add others."""
+    def update(self, end_ms: int, *, gone: Iterable[bytes], come: Iterable[bytes]) -> None:
+        """Bring the sums to a window's end: take away rows as they were added before, and add others."""
+        gone_MC, come_MC = unpack(gone), unpack(come)
         num_groups = len(self._groups)
         grown_GS = np.zeros((num_groups, _NUM_SUMS), dtype=np.int64)
         grown_GS[: len(self._sums_GS)] = self._sums_GS
-        grown_GS += _sums(unpack(come), num_groups)
-        grown_GS -= _sums(unpack(gone), num_groups)
+        grown_GS += _sums(come_MC, num_groups)
+        grown_GS -= _sums(gone_MC, num_groups)
         self._sums_GS = grown_GS
+        self._ages.advance(end_ms)
+        self._ages.update(gone_MC=gone_MC, come_MC=come_MC, groups=self._groups)
+
+    def losses(self, steps: Sequence[Step]) -> Losses:
+        """What hosts lost in their steps through a window."""
+        return losses(steps, self._groups)
 
     def renumber(self, packed: Sequence[bytes]) -> list[bytes]:
         """Forget groups without offers; returns the rows of every live host as they are numbered from now on."""
@@ -129,25 +88,24 @@ class Pools:
             renumbered.append(rows_MC.tobytes())
         return renumbered
 
-    def windows(self, *, num_offers: Mapping[str, int], num_reclaims: Mapping[str, int]) -> list[PoolWindow]:
-        """Every pool, in order of accelerators, with the events of the window beside it.
+    def windows(self, events: Events) -> list[PoolWindow]:
+        """Every pool at the last window's end, in order of accelerators, with the events of the window.
 
         A pool that has events but no host left is listed too. Beyond MAX_POOLS the smallest stand together as
         ``(other)``.
         """
         pools = self._by_accelerator()
-        sizes = {name: pools[name].units if name in pools else 0 for name in {*pools, *num_offers, *num_reclaims}}
-        kept, rest = largest(sizes, MAX_POOLS)
-        listed = [
-            _window(name, pools.get(name) or Pool(), num_offers.get(name, 0), num_reclaims.get(name, 0))
-            for name in kept
-        ]
+        for name in events.accelerators() - pools.keys():
+            pools[name] = Pool()
+        for name, pool in pools.items():
+            pool.note(name, events)
+        kept, rest = largest({name: pool.units for name, pool in pools.items()}, MAX_POOLS)
+        listed = [pools[name].window(name) for name in kept]
         if rest:
             folded = Pool()
             for name in rest:
-                folded.fold(pools.get(name) or Pool())
-            offers, reclaims = (sum(counts.get(name, 0) for name in rest) for counts in (num_offers, num_reclaims))
-            listed.append(_window(OTHER, folded, offers, reclaims))
+                folded.fold(pools[name])
+            listed.append(folded.window(OTHER))
         return sorted(listed, key=lambda pool: pool.accelerator)
 
     def _by_accelerator(self) -> dict[str, Pool]:
@@ -158,7 +116,13 @@ class Pools:
             pool = pools.get(group.accelerator)
             if pool is None:
                 pool = pools[group.accelerator] = Pool()
-            pool.add(group, sums)
+            pool.num_hosts += sums[_HOSTS]
+            pool.cpu_cores += _quantity(sums, _CPU_CORES)
+            pool.memory_bytes += _quantity(sums, _MEMORY_BYTES)
+            pool.add_units(group, _quantity(sums, _UNITS))
+        for name, pool in pools.items():
+            pool.units_by_class = self._ages.units_by_class(name)
+            pool.unit_ms = self._ages.unit_ms(name)
         return pools
 
 
@@ -185,19 +149,3 @@ def _summed(group_M: NDArray[np.int64], values_M: NDArray[np.int64], num_groups:
 def _quantity(sums: Sequence[int], place: int) -> int:
     """A quantity of both its halves; Python's integers, as it may be larger than 2^63."""
     return (sums[place] << _HALF_BITS) + sums[place + 1]
-
-
-def _window(accelerator: str, pool: Pool, num_offers: int, num_reclaims: int) -> PoolWindow:
-    return PoolWindow(
-        accelerator=accelerator,
-        num_hosts=pool.num_hosts,
-        units_micro=bounded(pool.units),
-        cpu_cores_micro=bounded(pool.cpu_cores),
-        memory_bytes=bounded(pool.memory_bytes),
-        unusable=labelled(pool.unusable, limit=MAX_WORDS),
-        causes=labelled(pool.causes, limit=MAX_WORDS),
-        providers=labelled(pool.providers, limit=MAX_PROVIDERS),
-        noticed_units_micro=bounded(pool.noticed),
-        num_offers=num_offers,
-        num_reclaims=num_reclaims,
-    )

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from confluent_kafka import Message
 
 from schemas.dead_letters import dead_letter_key
+from schemas.epochs import epoch_header
 from schemas.kafka.dead_letters import dead_letter
 from schemas.kafka.producer import DurableProducer
 from schemas.records import ClockRecord, ControlWindow
 from schemas.topics import CONTROL_WINDOWS, Namespace, Topic
 from streams.ingest.partition import Refusal
 
-EPOCH_HEADER = "intertidal.epoch"
 PART = "ingest"
 # Longer than the client's own limit for a delivery, so that its verdict comes first.
 DRAIN_TIMEOUT_S = 40.0
@@ -29,7 +29,7 @@ class Output:
         self._namespace = namespace
         self._windows_topic = namespace.topic(CONTROL_WINDOWS)
         self._clock = ClockRecord(writer=worker_id)
-        self._headers = [(EPOCH_HEADER, str(epoch_ms).encode())]
+        self._headers = [epoch_header(epoch_ms)]
 
     def send_windows(self, windows: Sequence[ControlWindow]) -> None:
         """Send closed windows in order; those of one cell keep it."""

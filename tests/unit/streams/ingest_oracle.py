@@ -5,8 +5,10 @@ It looks at the whole log for every question, and shares no code with the proces
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
+from schemas.age_classes import AGE_CLASSES_S
 from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.partition import partition_for
@@ -80,16 +82,16 @@ def capacity_figures(
             if limits is None or partition_for(cell.cell.encode(), num_partitions) != home:
                 continue
             mine = [seen for seen in accepted if seen[3].cell == cell.cell]
-            now = _hosts(mine, window, time)
+            before, now = _hosts(mine, window - 1, time), _hosts(mine, window, time)
             inside = [seen for seen in mine if seen[1] == window]
             figures[cell.cell, window] = {
                 "limits": limits,
                 "num_hosts": len(now),
-                "num_hosts_silent": len(_hosts(mine, window - 1, time).keys() - now.keys()),
+                "num_hosts_silent": len(before.keys() - now.keys()),
                 "num_events": len(inside),
                 "num_late": sum(late for _, _, late, _ in inside),
                 "num_duplicates": sum(1 for _, w, _, r in duplicates if w == window and r.cell == cell.cell),
-                "pools": _pools(now, inside),
+                "pools": _pools(before, now, inside, end_ms=(window + 1) * time.window_ms),
             }
     return figures
 
@@ -110,6 +112,11 @@ def figures_of(window: ControlWindow) -> dict[str, Any]:
             "causes": {label.label: label.units_micro for label in pool.causes},
             "unusable": {label.label: label.units_micro for label in pool.unusable},
             "providers": {label.label: label.units_micro for label in pool.providers},
+            "ages": {aged.from_age_s: aged.units_micro for aged in pool.ages if aged.units_micro},
+            "age_unit_ms": pool.age_unit_ms,
+            "taken": {aged.from_age_s: aged.taken_micro for aged in pool.ages if aged.taken_micro},
+            "num_hosts_silent": pool.num_hosts_silent,
+            "silent_units": pool.silent_units_micro,
         }
     names = ("limits", "num_hosts", "num_hosts_silent", "num_events", "num_late", "num_duplicates")
     return {name: getattr(capacity, name) for name in names} | {"pools": pools}
@@ -134,13 +141,22 @@ def _hosts(accepted: Sequence[Seen], window: int, time: TimeSettings) -> dict[st
     return hosts
 
 
-def _pools(hosts: dict[str, Any], inside: Sequence[Seen]) -> dict[str, dict[str, Any]]:
-    offers = [(host, offer) for host, record in hosts.items() for offer in record.offers]
+def _pools(
+    before: dict[str, Any], now: dict[str, Any], inside: Sequence[Seen], *, end_ms: int
+) -> dict[str, dict[str, Any]]:
+    offers = [(host, offer) for host, record in now.items() for offer in record.offers]
+    paths = {host: _path(host, before, now, inside) for host in before.keys() | now.keys()}
+    # A host that fell silent took with it what it had said last.
+    silent = [(host, offer) for host, path in paths.items() if path[-1] is None for offer in path[-2].offers]
+    taken = _taken(paths, end_ms=end_ms)
     num_offers = Counter(name for *_, r in inside if r.kind == "offer" for name in {o.accelerator for o in r.offers})
     num_reclaims = Counter(timing.accelerator for *_, r in inside for timing in r.reclaims)
     pools = {}
-    for name in {offer.accelerator for _, offer in offers} | num_offers.keys() | num_reclaims.keys():
+    named = {offer.accelerator for _, offer in [*offers, *silent]}
+    for name in named | num_offers.keys() | num_reclaims.keys() | taken.keys():
         mine = [(host, offer) for host, offer in offers if offer.accelerator == name]
+        gone = [(host, offer) for host, offer in silent if offer.accelerator == name]
+        usable = [(host, offer) for host, offer in mine if offer.unusable is None]
         pools[name] = {
             "num_hosts": len({host for host, _ in mine}),
             "units": sum(_micro(offer.units) for _, offer in mine),
@@ -152,12 +168,67 @@ def _pools(hosts: dict[str, Any], inside: Sequence[Seen]) -> dict[str, dict[str,
             "causes": _by(mine, lambda offer: offer.idle_cause),
             "unusable": _by([pair for pair in mine if pair[1].unusable is not None], lambda offer: offer.unusable),
             "providers": _by(mine, lambda offer: offer.provider or "unknown"),
+            "ages": _by(usable, lambda offer: _age_class_s(_age_ms(offer.offered_since_ms, end_ms))),
+            "age_unit_ms": sum(_micro(o.units) * _age_ms(o.offered_since_ms, end_ms) for _, o in usable) // 1_000_000,
+            "taken": dict(taken.get(name, {})),
+            "num_hosts_silent": len({host for host, _ in gone}),
+            "silent_units": sum(_micro(offer.units) for _, offer in gone if offer.unusable is None),
         }
     return pools
 
 
-def _by(offers: Sequence[tuple[str, Any]], label: Any) -> dict[str, int]:
-    totals: Counter[str] = Counter()
+def _taken(paths: dict[str, list[Any]], *, end_ms: int) -> dict[str, Counter[int]]:
+    """Usable units lost in the window, by accelerator and age class in seconds."""
+    taken: dict[str, Counter[int]] = {}
+    for path in paths.values():
+        for one, other in pairwise(path):
+            at_ms = other.event_time_ms if other else end_ms
+            left = _usable(other) if other else Counter()
+            for (name, since_ms), units in (_usable(one) - left).items():
+                taken.setdefault(name, Counter())[_age_class_s(_age_ms(since_ms, at_ms))] += units
+    return taken
+
+
+def _path(host: str, before: dict[str, Any], now: dict[str, Any], inside: Sequence[Seen]) -> list[Any]:
+    """Records of a host from what counted at the window's start to what counts at its end, None where it is silent."""
+    first, last = before.get(host), now.get(host)
+    return [*([first] if first else []), *_told(host, first, last, inside), last]
+
+
+def _told(host: str, first: Any, last: Any, inside: Sequence[Seen]) -> list[Any]:
+    """The window's records that take something back, and those before them, between what counted and what counts."""
+    mine = [record for *_, record in inside if record.host == host]
+    taking = {index for index, record in enumerate(mine) if record.kind in ("update", "reclaim")}
+    told = [record for index, record in enumerate(mine) if index in taking or index + 1 in taking]
+    return sorted(
+        (r for r in told if (not first or _order(r) > _order(first)) and (not last or _order(r) < _order(last))),
+        key=_order,
+    )
+
+
+def _order(record: Any) -> tuple[int, int]:
+    return record.epoch_ms, record.seq
+
+
+def _usable(record: Any) -> Counter[tuple[str, int]]:
+    units: Counter[tuple[str, int]] = Counter()
+    for offer in record.offers:
+        if offer.unusable is None:
+            units[offer.accelerator, offer.offered_since_ms] += _micro(offer.units)
+    return units
+
+
+def _age_ms(since_ms: int, at_ms: int) -> int:
+    # An offer that does not say since when is as young as can be.
+    return max(0, at_ms - since_ms) if since_ms else 0
+
+
+def _age_class_s(age_ms: int) -> int:
+    return max(from_age_s for from_age_s in AGE_CLASSES_S if from_age_s * 1_000 <= age_ms)
+
+
+def _by(offers: Sequence[tuple[str, Any]], label: Any) -> dict[Any, int]:
+    totals: Counter[Any] = Counter()
     for _, offer in offers:
         totals[label(offer)] += _micro(offer.units)
     return {name: units for name, units in totals.items() if units}

@@ -92,7 +92,9 @@ def test_silence_is_closed_by_clock_records_window_by_window() -> None:
         13: 0,
     }
     assert [pool.units_micro for pool in capacity_of(windows[11]).pools] == [2_000_000]
-    assert capacity_of(windows[12]).pools == []
+    (gone,) = capacity_of(windows[12]).pools
+    assert (gone.num_hosts, gone.units_micro, gone.num_hosts_silent, gone.silent_units_micro) == (0, 0, 1, 2_000_000)
+    assert capacity_of(windows[13]).pools == []
 
 
 def test_the_clock_is_the_largest_append_time() -> None:

@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.framing import encode
+from schemas.settings import TimeSettings
 from streams.ingest.aggregate import Kind
 from streams.ingest.capacity import CapacityKind
 from streams.ingest.latency import LatencyKind
@@ -18,6 +20,8 @@ from tests.unit.streams.ingest_makers import NUM_PARTITIONS, TIME, cells_of
 from tests.unit.streams.ingest_oracle import accepted_and_refused, capacity_figures, figures_of
 
 CAPACITY, LATENCY = CapacityKind(), LatencyKind()
+# As TIME, but for the time to live.
+SHORT_LIVED = replace(TIME, host_ttl_ms=60, heartbeat_ms=30)
 SEEDS = st.integers(0, 2**32)
 both_kinds = pytest.mark.parametrize(
     ("kind", "make"), [(CAPACITY, capacity_record), (LATENCY, latency_record)], ids=["capacity", "latency"]
@@ -30,8 +34,8 @@ def processor(kind: Kind, start: Progress | None = None) -> PartitionProcessor:
     )
 
 
-def once(kind: Kind, log: Sequence[RawRecord]) -> Processed:
-    return recompute(log, kind, HOME, num_partitions=NUM_PARTITIONS, time=TIME, cells=cells_of(*DECLARED))
+def once(kind: Kind, log: Sequence[RawRecord], *, time: TimeSettings = TIME) -> Processed:
+    return recompute(log, kind, HOME, num_partitions=NUM_PARTITIONS, time=time, cells=cells_of(*DECLARED))
 
 
 def windows(out: Processed) -> list[bytes]:
@@ -42,13 +46,14 @@ def refusals(out: Processed) -> list[tuple[int, str]]:
     return [(refusal.offset, refusal.error.reason) for refusal in out.refusals]
 
 
+@pytest.mark.parametrize("time", [TIME, SHORT_LIVED], ids=["", "hosts live for less than a window"])
 @settings(max_examples=300)
 @given(log=logs(capacity_record))
-def test_capacity_windows_are_what_the_definitions_say(log: list[RawRecord]) -> None:
-    out = once(CAPACITY, log)
-    expected = capacity_figures(log, home=HOME, num_partitions=NUM_PARTITIONS, time=TIME, cells=DECLARED)
+def test_capacity_windows_are_what_the_definitions_say(time: TimeSettings, log: list[RawRecord]) -> None:
+    out = once(CAPACITY, log, time=time)
+    expected = capacity_figures(log, home=HOME, num_partitions=NUM_PARTITIONS, time=time, cells=DECLARED)
     assert {(window.cell, window.window_index): figures_of(window) for window in out.windows} == expected
-    _, _, refused, _ = accepted_and_refused(log, home=HOME, num_partitions=NUM_PARTITIONS, time=TIME, cells=DECLARED)
+    _, _, refused, _ = accepted_and_refused(log, home=HOME, num_partitions=NUM_PARTITIONS, time=time, cells=DECLARED)
     assert dict(refusals(out)) == refused
 
 
