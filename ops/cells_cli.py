@@ -8,14 +8,12 @@ import msgspec
 
 from ops.cells import CellChangeError, declare, first_window, retire
 from ops.connection import broker_config, namespace, time_settings
+from ops.declared_cells import declared_cells
 from ops.errors import UserError
 from schemas.avro import validate
 from schemas.errors import RecordError
-from schemas.framing import decode_as
-from schemas.kafka.admin import BrokerError
 from schemas.kafka.config import Config, producer_config
 from schemas.kafka.producer import DeliveryError, DurableProducer
-from schemas.kafka.ranges import latest_by_key
 from schemas.records import CellDeclaration, CellLimits
 from schemas.topics import CONTROL_CELLS
 
@@ -60,7 +58,7 @@ def add(cell: str, base: int, maximum: int, providers: tuple[str, ...], **limits
     try:
         checked = validate(fields, CellLimits)
         declaration = declare(
-            _declared(config).get(cell),
+            declared_cells(config).get(cell),
             cell,
             limits=checked,
             from_window=first_window(time.time_ns() // 1_000_000, settings.window_ms),
@@ -86,7 +84,7 @@ def list_cells(as_json: bool) -> None:
     Example:
       intertidal cells list --json
     """
-    declared = _declared(broker_config("cells"))
+    declared = declared_cells(broker_config("cells"))
     if as_json:
         click.echo(json.dumps([msgspec.to_builtins(declared[cell]) for cell in sorted(declared)], indent=2))
         return
@@ -112,22 +110,11 @@ def retire_cell(cell: str) -> None:
     config = broker_config("cells")
     until_window = first_window(time.time_ns() // 1_000_000, time_settings().window_ms)
     try:
-        declaration = retire(_declared(config).get(cell), cell, until_window=until_window)
+        declaration = retire(declared_cells(config).get(cell), cell, until_window=until_window)
     except CellChangeError as error:
         raise UserError(str(error)) from error
     _write(config, declaration)
     click.echo(f"{cell} until window {declaration.until_window}")
-
-
-def _declared(config: Config) -> dict[str, CellDeclaration]:
-    topic = namespace().topic(CONTROL_CELLS)
-    try:
-        records = [decode_as(value, CellDeclaration) for value in latest_by_key(config, topic).values()]
-    except BrokerError as error:
-        raise UserError(str(error)) from error
-    except RecordError as error:
-        raise UserError(f"{topic}: {error}") from error
-    return {record.cell: record for record in records}
 
 
 def _write(config: Config, declaration: CellDeclaration) -> None:

@@ -31,6 +31,7 @@ _PACKAGES: Final = {
     "agent": ("click", "confluent_kafka", "fastavro", "msgspec", "numpy", "prometheus_client", "rich"),
     "streams": ("faust", "rocksdict"),
     "ranking": ("safetensors", "torch"),
+    "nvml": ("pynvml",),
     "registry": ("authlib", "cachetools"),
     "demo": ("testcontainers",),
 }

@@ -188,22 +188,66 @@ def ranker(routes: str, nice: int, **given: Any) -> None:
 
 
 @run.command()
-@click.option("--scenario", default="generated", show_default=True, help="Built-in scenario, or a TOML file.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The agent's TOML file (docs/agent.md).",
+)
+@click.option(
+    "--copies",
+    type=click.IntRange(1, 100_000),
+    default=1,
+    show_default=True,
+    help="So many hosts in this process, all alike; for load tests.",
+)
+@_health_port
+@click.option("--scenario", help="Play the hosts of a built-in scenario, or of a TOML file, instead.")
 @click.option(
     "--base-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    required=True,
-    help="Folder of the hosts' runtime folders; gates lie in BASE_DIR/HOST.",
+    help="Folder of the played hosts' runtime folders; gates lie in BASE_DIR/HOST.",
 )
 @click.option("--duration-s", type=click.FloatRange(1.0), help="Stretch the scenario's measured time to this.")
-@click.option("--start-ms", type=int, help="When traffic starts, ms since the Unix epoch.  [default: now]")
-def agent(scenario: str, base_dir: Path, duration_s: float | None, start_ms: int | None) -> None:
-    """Play the fleet agents of a scenario's hosts: flip gates, and tell Kafka.
+@click.option("--start-ms", type=int, help="When its traffic starts, ms since the Unix epoch.  [default: now]")
+def agent(config: Path | None, copies: int, health_port: int, scenario: str | None, **played: Any) -> None:
+    """Offer what is idle on this host, and give it back the moment it is wanted: flip gates, and tell Kafka.
+
+    With --scenario the agents of all its hosts are played, for demos.
 
     \b
     Example:
+      intertidal run agent --config /etc/intertidal/agent.toml
       intertidal run agent --scenario generated --base-dir /run/intertidal
     """
+    if (config is None) == (scenario is None):
+        raise click.UsageError("one of --config and --scenario is needed.")
+    if scenario is not None:
+        _play_agents(scenario, **played)
+        return
+    from ops.agent.agent import AgentOptions
+    from ops.agent.agent import run as run_agent
+    from ops.agent.settings import load_settings
+    from ops.agent.spool import SpoolError
+
+    assert config is not None
+    with _part("agent"):
+        try:
+            run_agent(
+                AgentOptions(
+                    namespace=namespace(),
+                    time=time_settings(),
+                    settings=load_settings(config),
+                    copies=copies,
+                    health_port=health_port,
+                )
+            )
+        except SpoolError as error:
+            raise UserError(f"agent: {error}") from error
+
+
+def _play_agents(scenario: str, *, base_dir: Path | None, duration_s: float | None, start_ms: int | None) -> None:
+    if base_dir is None:
+        raise click.UsageError("--scenario needs --base-dir.")
     from ops.simulator.agents import AgentOptions
     from ops.simulator.agents import run as run_agents
     from ops.simulator.files.apply import load_traffic

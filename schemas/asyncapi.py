@@ -11,12 +11,15 @@ from typing import Any, Final
 from msgspec import Struct
 
 from schemas.avro import avro_schema, schema_fingerprint
+from schemas.epochs import EPOCH_HEADER
 from schemas.parts import PARTS, Part
 from schemas.records import (
     CandidateTarget,
     ClockRecord,
+    ControllerSnapshot,
     ControlWindow,
     DeadLetter,
+    PoolSnapshot,
     RankingAnswer,
     RankingRequest,
     RankingResult,
@@ -45,10 +48,12 @@ _FRAME: Final = (
     "Framed as Avro single-object encoding (C3 01, fingerprint, body), or in the Confluent wire format (00, schema id, "
     "body) where a Schema Registry is configured; readers accept both."
 )
+_EPOCH: Final = (
+    "Start of the sender in milliseconds, or one more than the epoch of the controller that it took over from; decimal"
+)
 _TRACED: Final = frozenset({RankingRequest, RankingWork, RankingAnswer, RankingResult})
-# Whose sender's start stands in a header and never in the bytes: whoever sends the record, it is the same one.
-_FENCED: Final = frozenset({ControlWindow, CandidateTarget, ClockRecord})
-EPOCH_HEADER: Final = "intertidal.epoch"
+# Whose sender's epoch stands in a header and never in the bytes: whoever sends the record, it is the same one.
+_FENCED: Final = frozenset({ControlWindow, CandidateTarget, ClockRecord, ControllerSnapshot, PoolSnapshot})
 
 
 def asyncapi_document() -> Json:
@@ -196,7 +201,7 @@ def _headers(record_type: type[Struct]) -> Json:
     if record_type in _TRACED:
         return {TRACEPARENT: {"type": "string", "description": "W3C trace context of the request"}}
     if record_type in _FENCED:
-        return {EPOCH_HEADER: {"type": "string", "description": "Start of the sender, milliseconds in decimal digits"}}
+        return {EPOCH_HEADER: {"type": "string", "description": _EPOCH}}
     return {}
 
 

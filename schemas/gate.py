@@ -60,6 +60,7 @@ SLOT_GENERATION: Final = 3
 SLOT_LAST_CHUNK_END: Final = 4
 SLOT_DRAINED: Final = 5
 SLOT_HEARTBEAT: Final = 6
+SLOT_WORDS: Final = SLOT_STRUCT.size // 8
 
 FREE: Final = 0
 TAKEN: Final = 1

@@ -7,7 +7,6 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,9 +20,9 @@ from schemas.gate import (
     NUM_SLOTS,
     OPENED_WORD,
     REASON_WORD,
-    SLOT_GENERATION,
-    SLOT_HEARTBEAT,
     SLOT_PID,
+    SLOT_STATE,
+    SLOT_WORDS,
     TAKEN,
     FlipReason,
     GateError,
@@ -34,30 +33,11 @@ from schemas.gate import (
     runtime_folder,
     slot_word,
 )
+from schemas.gate_drain import DrainReport, drain_report, read_slot
 from schemas.gate_file import BrokenGateError, GateFile, read_gate
 from schemas.gate_folder import Clock, GateFolder, ProcessStart, boot_id, process_start
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RankerDrain:
-    """How fast one ranker gave way after a flip. Durations from the flip, 0 when it was idle already."""
-
-    pid: int
-    reaction_ns: int
-    drained_after_ns: int
-
-
-@dataclass(frozen=True)
-class DrainReport:
-    """What became of the rankers of a closed gate; `closed_ns` is the flip, on the monotonic clock."""
-
-    generation: int
-    closed_ns: int
-    drained: tuple[RankerDrain, ...]
-    dead_pids: tuple[int, ...]
-    pending_pids: tuple[int, ...]
 
 
 class GateWriter:
@@ -215,7 +195,13 @@ class GateWriter:
     def rankers(self) -> tuple[RankerSlot, ...]:
         """Return the slots that are taken, also by rankers that have died since."""
         file = self._sound()
-        return tuple(slot for slot in (_read_slot(file, number) for number in range(NUM_SLOTS)) if slot.state == TAKEN)
+        return tuple(slot for slot in (read_slot(file, number) for number in range(NUM_SLOTS)) if slot.state == TAKEN)
+
+    def ranker_pids(self) -> frozenset[int]:
+        """Return the processes that have taken a slot, also those that have died since: one read, for looking often."""
+        slots = self._sound().words(slot_word(0, 0), NUM_SLOTS * SLOT_WORDS)
+        taken = range(SLOT_STATE, len(slots), SLOT_WORDS)
+        return frozenset(slots[at - SLOT_STATE + SLOT_PID] for at in taken if slots[at] == TAKEN)
 
     def wait_drained(
         self, timeout_s: float, *, poll_s: float = 0.0005, sleep: Callable[[float], None] = time.sleep
@@ -227,7 +213,7 @@ class GateWriter:
         """
         deadline_ns = self._clock_ns() + int(timeout_s * 1e9)
         while True:
-            report = self._drain_report()
+            report = drain_report(self._sound(), self._starts)
             if not report.pending_pids or self._clock_ns() >= deadline_ns:
                 return report
             sleep(poll_s)
@@ -265,31 +251,3 @@ class GateWriter:
         file.put(GENERATION_WORD, self._generation)
         file.put(LEASE_WORD, 0)  # 5
         file.put(NOTICE_WORD, 0)
-
-    def _drain_report(self) -> DrainReport:
-        file = self._sound()
-        if file.look()[0]:
-            raise GateError(self.path, "is open: there is nothing to drain")
-        generation, closed_ns = file.word(GENERATION_WORD), file.word(CLOSED_WORD)
-        drained, dead, pending = [], [], []
-        for slot in (_read_slot(file, number) for number in range(NUM_SLOTS)):
-            # Also one that has left since: its slot keeps what it said until another ranker takes it.
-            if slot.generation == generation and slot.drained_ns:
-                reaction_ns = max(0, slot.last_chunk_end_ns - closed_ns)
-                drained.append(RankerDrain(slot.pid, reaction_ns, max(0, slot.drained_ns - closed_ns)))
-            elif slot.state != TAKEN or slot.generation >= generation:
-                continue
-            elif self._starts(slot.pid) != slot.pid_start:
-                dead.append(slot.pid)
-            else:
-                pending.append(slot.pid)
-        return DrainReport(generation, closed_ns, tuple(drained), tuple(dead), tuple(pending))
-
-
-def _read_slot(file: GateFile, slot: int) -> RankerSlot:
-    """A slot that its ranker may be writing: the generation first, as the ranker writes it last."""
-    generation = file.word(slot_word(slot, SLOT_GENERATION))
-    pid, pid_start, state, _, last_chunk_end_ns, drained_ns, heartbeat_ns = file.words(
-        slot_word(slot, SLOT_PID), SLOT_HEARTBEAT - SLOT_PID + 1
-    )
-    return RankerSlot(pid, pid_start, state, generation, last_chunk_end_ns, drained_ns, heartbeat_ns)

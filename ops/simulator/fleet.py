@@ -1,19 +1,17 @@
 """Many hosts in one process: a scenario's timeline played on their agents. Pure; time is passed in."""
 
-import heapq
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ops.simulator.host_agent import HostAgent, HostAgentSettings, Now, Plan
-from ops.simulator.host_reporter import HostReporter
+from ops.agent.host_agent import AGENT_STOPPED, HostAgent, HostAgentSettings
+from ops.agent.host_reporter import HostReporter
+from ops.agent.host_set import HostSet
+from ops.agent.moments import Now
+from ops.agent.plans import HostPlan, Plan
 from ops.simulator.scenario_model import Host, Scenario
 from ops.simulator.timeline import HostEvent, host_timeline
-from schemas.gate_writer import DrainReport
+from schemas.gate_drain import DrainReport
 from schemas.records import Offer
-
-AGENT_STOPPED = "agent_stopped"
-
-HostPlan = tuple[str, Plan]
 
 
 class SimulatedHost:
@@ -34,17 +32,17 @@ class SimulatedHost:
 
     def start(self, now: Now) -> Plan:
         """Offer what the owner leaves idle now."""
-        return Plan() if self._is_away else self.agent.offer(self._offer(), now)
+        return Plan() if self._is_away else self.agent.offer(self.host.accelerator, self._offer(), now)
 
     def happen(self, event: HostEvent, now: Now) -> Plan:
         """What the agent does about one event of the timeline."""
         self.remember(event)
+        pool = self.host.accelerator
         if event.action == "reclaim":
-            return self.agent.reclaim(self.host.accelerator, now, reason=event.reason)
+            return self.agent.reclaim(pool, now, reason=event.reason)
         if event.action == "notice":
-            ahead_ns = round(event.ahead_s * 1e9)
-            return self.agent.notice(self.host.accelerator, now, ahead_ns=ahead_ns, reason=event.reason)
-        return Plan() if self._is_away else self.agent.offer(self._offer(), now, reason=event.reason)
+            return self.agent.notice(pool, now, ahead_ns=round(event.ahead_s * 1e9), reason=event.reason)
+        return Plan() if self._is_away else self.agent.offer(pool, self._offer(), now, reason=event.reason)
 
     def _offer(self) -> Offer:
         return Offer(
@@ -80,14 +78,12 @@ class FleetAgents:
             self._hosts[event.host].remember(event)
         self._timeline = timeline[len(past) :]
         self._num_played = 0
-        self._due = [(host.agent.due_ns, name) for name, host in self._hosts.items()]
-        heapq.heapify(self._due)
-        self._draining: set[str] = set()
+        self._agents = HostSet({name: host.agent for name, host in self._hosts.items()})
 
     @property
     def next_due_ns(self) -> int | None:
         """When ``advance`` has something to do next; None for a fleet without hosts."""
-        times = [self._due[0][0]] if self._due else []
+        times = [] if self._agents.next_due_ns is None else [self._agents.next_due_ns]
         if self._num_played < len(self._timeline):
             times.append(self._at_ns(self._timeline[self._num_played]))
         return min(times, default=None)
@@ -99,58 +95,37 @@ class FleetAgents:
 
     def start(self, now: Now) -> list[HostPlan]:
         """Offer what is idle at the start."""
-        return self._noted((name, host.start(now)) for name, host in self._hosts.items())
+        return self._agents.noted((name, host.start(now)) for name, host in self._hosts.items())
 
     def advance(self, now: Now) -> list[HostPlan]:
         """What is due by now: the owners' wishes first, then renewals and heartbeats."""
-        return self._noted([*self._play(now), *self._tick(now)])
+        return self._agents.noted([*self._play(now), *self._agents.tick(now)])
 
     def draining(self) -> list[tuple[str, str]]:
-        """Host and accelerator kind of each gate whose rankers have not all given way yet."""
-        return [(name, kind) for name in sorted(self._draining) for kind in self._hosts[name].agent.draining]
+        """Host and pool of each gate whose rankers have not all given way yet."""
+        return self._agents.draining()
 
-    def drained(
-        self, host: str, accelerator: str, report: DrainReport, now: Now, *, is_last_look: bool = False
-    ) -> HostPlan:
+    def drained(self, host: str, pool: str, report: DrainReport, now: Now, *, is_last_look: bool = False) -> HostPlan:
         """Pass on a look at a closed gate's rankers."""
-        plan = self._hosts[host].agent.drained(accelerator, report, now, is_last_look=is_last_look)
-        return self._noted([(host, plan)])[0]
+        return self._agents.drained(host, pool, report, now, is_last_look=is_last_look)
 
-    def lease_lost(self, host: str, accelerator: str, now: Now) -> HostPlan:
+    def lease_lost(self, host: str, pool: str, now: Now) -> HostPlan:
         """Pass on that a renewal came too late."""
-        return self._noted([(host, self._hosts[host].agent.lease_lost(accelerator, now))])[0]
+        return self._agents.lease_lost(host, pool, now)
 
     def stop(self, now: Now) -> list[HostPlan]:
         """Close and take back everything."""
-        return self._noted((name, host.agent.stop(now, reason=AGENT_STOPPED)) for name, host in self._hosts.items())
+        return self._agents.stop(now, reason=AGENT_STOPPED)
 
     def last_words(self, now: Now) -> list[HostPlan]:
         """After ``stop``: what no record has told yet."""
-        return [(name, host.agent.last_word(now)) for name, host in self._hosts.items()]
+        return self._agents.last_words(now)
 
     def _play(self, now: Now) -> Iterator[HostPlan]:
         while not self.is_played and self._at_ns(self._timeline[self._num_played]) <= now.mono_ns:
             event = self._timeline[self._num_played]
             self._num_played += 1
             yield event.host, self._hosts[event.host].happen(event, now)
-
-    def _tick(self, now: Now) -> Iterator[HostPlan]:
-        while self._due and self._due[0][0] <= now.mono_ns:
-            _, name = self._due[0]
-            agent = self._hosts[name].agent
-            plan = agent.tick(now)
-            heapq.heapreplace(self._due, (agent.due_ns, name))
-            yield name, plan
-
-    def _noted(self, plans: Iterator[HostPlan] | list[HostPlan]) -> list[HostPlan]:
-        """The plans as a list, after noting which of their hosts are draining."""
-        listed = list(plans)
-        for name, _ in listed:
-            if self._hosts[name].agent.draining:
-                self._draining.add(name)
-            else:
-                self._draining.discard(name)
-        return listed
 
     def _at_ns(self, event: HostEvent) -> int:
         return self._zero_ns + round(event.at_s * 1e9)

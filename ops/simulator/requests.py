@@ -1,8 +1,10 @@
 """A world's requests as callers send them: which one comes n-th is decided by the seed, not by when it is sent."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from ops.simulator.arrivals import arrival_times, ramped
@@ -15,6 +17,9 @@ _ARRIVAL_STREAM = 2
 _REQUEST_STREAM = 3
 
 _USER_PREFIX = "u"
+_US_PER_MS = 1_000.0
+# A standard normal stays below this in 99 of 100 cases.
+_NORMAL_P99 = 2.326348
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class RequestStream:
         drawn = self._world.draw_request(rng, num_candidates)
         # The moment of arrival, not of sending: a caller that falls behind must not hide it.
         intake_ms = self._start_ms + round(at_s * 1_000.0)
-        return ranking_request(
+        request = ranking_request(
             drawn,
             request_id=f"{scenario.name}-{self._start_ms}-{index}",
             cell=cell.name,
@@ -75,6 +80,15 @@ class RequestStream:
             num_base_candidates=min(cell.limits.base_candidates, num_candidates),
             num_results=min(scenario.requests.num_results, num_candidates),
         )
+        return msgspec.structs.replace(request, upstream_us=self._upstream_us(rng))
+
+    def _upstream_us(self, rng: np.random.Generator) -> int:
+        """What the caller says it spent upstream, log-normal; 0 where the scenario does not tell."""
+        upstream = self._scenario.twin.upstream
+        if upstream.median_ms <= 0.0:
+            return 0
+        deviation = math.log(upstream.p99_ms / upstream.median_ms) / _NORMAL_P99
+        return round(_US_PER_MS * upstream.median_ms * math.exp(deviation * rng.standard_normal()))
 
     def _num_candidates(self, rng: np.random.Generator) -> int:
         """As asked for, or drawn by the inverse of the distribution, which is linear between its quantiles."""

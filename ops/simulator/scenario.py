@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
@@ -12,6 +12,7 @@ from ops.simulator.files.frozen import SUFFIX as FROZEN_SUFFIX
 from ops.simulator.files.frozen import read_frozen
 from ops.simulator.files.in_scenario import wanted_arrivals, wanted_capacity, wanted_pairs
 from ops.simulator.files.wanted import WantedFiles
+from ops.simulator.scenario_levers import lever_limits
 from ops.simulator.scenario_model import (
     DEMO_TIME,
     ArrivalProcess,
@@ -26,6 +27,7 @@ from ops.simulator.scenario_model import (
     Requests,
     Scenario,
 )
+from ops.simulator.scenario_twin import twin_settings
 from ops.simulator.toml_table import ScenarioError, Table
 from ops.simulator.world import WorldConfig
 from schemas.records import CellLimits
@@ -100,6 +102,7 @@ def parse_scenario(text: str, *, file: str) -> Scenario:
         outcomes=_outcomes(root.table("outcomes")),
         processes=_processes(root.table("processes"), hosts, has_hosts_later=capacity_file is not None),
         time=_time(root.table("time")),
+        twin=twin_settings(root),
         wanted_files=wanted_files,
     )
     root.finish()
@@ -124,6 +127,7 @@ def _cells(root: Table) -> tuple[Cell, ...]:
                     shed_allowance=table.number("shed_allowance", at_least=0.0, at_most=1.0, default=0.01),
                     units_per_unit_s=table.number("units_per_unit_s", at_least=1.0, at_most=1e9, default=50_000.0),
                     utilisation=table.number("utilisation", at_least=0.01, at_most=1.0, default=0.7),
+                    **lever_limits(table),
                 ),
                 traffic_share=table.number("traffic_share", at_least=0.001, at_most=1e6, default=1.0),
             )
@@ -138,9 +142,12 @@ def _hosts(root: Table, cells: tuple[Cell, ...]) -> tuple[Host, ...]:
     hosts: dict[str, Host] = {}
     for table in root.tables("hosts"):
         name = table.text("name", pattern=_FILE_NAME)
-        if name in hosts:
-            table.fail("name", f"{name!r} stands twice")
-        hosts[name] = Host(
+        copies = table.count("copies", at_least=1, at_most=10_000, default=1)
+        names = [name] if copies == 1 else [f"{name}-{number}" for number in range(1, copies + 1)]
+        for each in names:
+            if each in hosts:
+                table.fail("name", f"{each!r} stands twice")
+        host = Host(
             name=name,
             cell=table.text("cell", choices=[cell.name for cell in cells]),
             accelerator=table.text("accelerator", pattern=_FILE_NAME),
@@ -152,6 +159,7 @@ def _hosts(root: Table, cells: tuple[Cell, ...]) -> tuple[Host, ...]:
             unusable=cast("UnusableReason | None", table.optional_text("unusable", choices=get_args(UnusableReason))),
             offered_at_start=table.flag("offered_at_start", default=True),
         )
+        hosts |= {each: replace(host, name=each) for each in names}
         table.finish()
     return tuple(hosts.values())
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ops.simulator.files.report import FileReport
 from ops.simulator.files.wanted import NO_FILES, WantedFiles
+from ops.simulator.twin_settings import NO_TWIN, TwinSettings
 from schemas.records import CellLimits
 from schemas.records.fields import IdleCause, UnusableReason
 from schemas.settings import TimeSettings
@@ -145,6 +146,7 @@ class Scenario:
     outcomes: OutcomeSettings
     processes: Processes
     time: TimeSettings
+    twin: TwinSettings = NO_TWIN
     wanted_files: WantedFiles = NO_FILES
     file_reports: tuple[FileReport, ...] = ()
 

@@ -39,25 +39,32 @@ class _Absence:
 
 def host_timeline(scenario: Scenario) -> tuple[HostEvent, ...]:
     """Every event of every host, by time; at one instant in the order of the hosts. The same at every call."""
-    events = [event for index, host in enumerate(scenario.hosts) for event in _host_events(scenario, index, host)]
+    matching = {change.hosts: scenario.hosts_matching(change.hosts) for change in scenario.capacity_changes}
+    changes: dict[str, list[CapacityChange]] = {host.name: [] for host in scenario.hosts}
+    for change in scenario.capacity_changes:
+        for host in matching[change.hosts]:
+            changes[host.name].append(change)
+    reclaims = scenario.random_reclaims
+    at_risk = set() if reclaims is None else {host.name for host in scenario.hosts_matching(reclaims.hosts)}
+    events: list[HostEvent] = []
+    for index, host in enumerate(scenario.hosts):
+        absences = list(_planned_absences(changes[host.name], host))
+        if reclaims is not None and host.name in at_risk:
+            absences += _random_absences(scenario, reclaims, index)
+        events += _host_events(host, changes[host.name], absences)
     # The sort is stable: hosts stay in order, and so do a host's own events.
     return tuple(sorted(events, key=lambda event: event.at_s))
 
 
-def _host_events(scenario: Scenario, index: int, host: Host) -> Iterator[HostEvent]:
-    own = [change for change in scenario.capacity_changes if host in scenario.hosts_matching(change.hosts)]
-    absences = list(_planned_absences(own, host))
-    reclaims = scenario.random_reclaims
-    if reclaims is not None and host in scenario.hosts_matching(reclaims.hosts):
-        absences += _random_absences(scenario, reclaims, index)
-    events = list(_announcements(own, host))
+def _host_events(host: Host, changes: list[CapacityChange], absences: list[_Absence]) -> list[HostEvent]:
+    events = list(_announcements(changes, host))
     for absence in _merged(absences):
         # A host that is not offered at the start is absent from before the beginning: nothing is taken back.
         if math.isfinite(absence.start_s):
             events.append(HostEvent(at_s=absence.start_s, host=host.name, action="reclaim", reason=absence.reason))
         if math.isfinite(absence.end_s):
             events.append(HostEvent(at_s=absence.end_s, host=host.name, action="offer", reason=absence.reason))
-    return iter(sorted(events, key=lambda event: event.at_s))
+    return sorted(events, key=lambda event: event.at_s)
 
 
 def _planned_absences(changes: list[CapacityChange], host: Host) -> Iterator[_Absence]:

@@ -206,6 +206,19 @@ class World:
         """Return the true probability that the user clicks on each ad when it is shown, float64 [N]."""
         return self._click_probability(self._user(user_id), self._checked(ad_ids_N))
 
+    def believed_probability(
+        self, user_id: int, ad_ids_N: NDArray[np.int64], *, noise_share: float
+    ) -> NDArray[np.float64]:
+        """Return the click probability as the best scorer sees it that knows the user up to a share of the noise.
+
+        With latents u ~ N(0, 1) and features x = u + s n of noise s = noise_share * feature_noise, the best guess of u
+        is its posterior mean x / (1 + s^2). A share of 1 is what the features tell, 0 the truth. float64 [N].
+        """
+        user = self._user(user_id)
+        deviation = noise_share * self.config.feature_noise
+        seen_D = (user.latent_D + noise_share * user.feature_noise_D) / (1.0 + deviation * deviation)
+        return self._click_probability(user._replace(latent_D=seen_D), self._checked(ad_ids_N))
+
     def true_value(self, user_id: int, shown_ad_ids: NDArray[np.int64], bids: NDArray[np.float32]) -> float:
         """Return what showing these ads earns in expectation, currency: the sum of probability times bid."""
         return float(self.click_probability(user_id, shown_ad_ids) @ bids.astype(np.float64))

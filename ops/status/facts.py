@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
+from ranking.client.fence import Fence, ShutOutError
+from schemas.epochs import NO_EPOCH
 from schemas.records import CandidateTarget, CellDeclaration, ControlWindow, LatencyInterval, PoolSnapshot
 
 # Sheds and reclaims are summed over so many windows: one is over too soon to be seen.
@@ -30,6 +32,8 @@ class CellFacts:
     declaration: CellDeclaration | None = None
     target: CandidateTarget | None = None
     previous_target: CandidateTarget | None = None
+    target_append_ms: int = 0
+    shut_out: ShutOutError | None = None
     capacity: dict[int, ControlWindow] = field(default_factory=dict)
     latency: dict[int, ControlWindow] = field(default_factory=dict)
     pools: dict[str, PoolSnapshot] = field(default_factory=dict)
@@ -53,19 +57,23 @@ class Facts:
 
     def __init__(self) -> None:
         self.cells: dict[str, CellFacts] = {}
+        self._fence = Fence()
         self.newest_append_ms = 0
         self.unreadable: Counter[str] = Counter()
         self.unreadable_example: dict[str, str] = {}
 
-    def add(self, record: Struct, *, append_ms: int) -> None:
-        """Take in one record of any topic; kinds that tell nothing of interest are passed over."""
+    def add(self, record: Struct, *, append_ms: int, epoch: int = NO_EPOCH) -> None:
+        """Take in one record of any topic; kinds that tell nothing of interest are passed over.
+
+        ``epoch`` is that of its sender.
+        """
         self.newest_append_ms = max(self.newest_append_ms, append_ms)
         match record:
             case CellDeclaration():
                 if (cell := self._cell(record.cell)) is not None:
                     cell.declaration = record
             case CandidateTarget():
-                self._add_target(record)
+                self._add_target(record, append_ms, epoch)
             case ControlWindow():
                 self._add_window(record)
             case PoolSnapshot():
@@ -92,14 +100,24 @@ class Facts:
             known = self.cells[name] = CellFacts()
         return known
 
-    def _add_target(self, target: CandidateTarget) -> None:
+    def _add_target(self, target: CandidateTarget, append_ms: int, epoch: int) -> None:
         cell = self._cell(target.cell)
-        if cell is None or (cell.target is not None and cell.target.window_end_ms > target.window_end_ms):
+        if cell is None:
+            return
+        try:
+            self._fence.check(target, epoch=epoch, held=cell.target)
+        except ShutOutError as shut_out:
+            # A record from before the one that is held, read after it, is no second controller.
+            if append_ms > cell.target_append_ms:
+                cell.shut_out = shut_out
+            return
+        if cell.target is not None and cell.target.window_end_ms > target.window_end_ms:
             return
         # A controller sends its last output again after a crash: that is no move.
         if cell.target is not None and cell.target.window_end_ms < target.window_end_ms:
             cell.previous_target = cell.target
         cell.target = target
+        cell.target_append_ms = append_ms
 
     def _add_window(self, window: ControlWindow) -> None:
         cell = self._cell(window.cell)

@@ -18,6 +18,7 @@ TroubleKind = Literal[
     "window_overdue",
     "no_target",
     "target_expired",
+    "two_controllers",
     "no_router",
     "base_late",
     "over_limit",
@@ -164,7 +165,8 @@ class ReporterStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class CellStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One declared cell. ``recent_s`` is how much time the recent windows span that sheds and reclaims are summed over.
 
-    Window ends are null until a window of that kind was closed.
+    Window ends are null until a window of that kind was closed. ``not_heard`` names a controller of the cell whose
+    targets nobody applies, as another has taken over from it.
     """
 
     cell: str
@@ -176,6 +178,7 @@ class CellStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     capacity_window_end: Time | None
     latency_window_end: Time | None
     target: TargetStatus | None
+    not_heard: str | None
     latency: LatencyStatus | None
     pools: list[PoolStatus]
     optional: list[OptionalStatus]

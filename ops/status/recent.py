@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from confluent_kafka import Message
-
 from ops.status.believe import Believer
 from ops.status.facts import RECENT_WINDOWS, Facts
 from ops.status.positions import Extent, Positions
 from ops.status.tails import Place, Span, Tails
-from schemas.dead_letters import RawRecord
+from schemas.epochs import epoch_of
 from schemas.errors import RecordError, SchemaPendingError
+from schemas.kafka.dead_letters import raw_record
 from schemas.partition import partition_for
 from schemas.settings import TimeSettings
 from schemas.topics import (
@@ -104,23 +103,11 @@ class RecentReader:
 
     def _take(self, facts: Facts, topic: Topic, spans: Mapping[Place, Span]) -> None:
         for message in self._tails.read(spans):
-            raw = _raw(message)
+            raw = raw_record(message)
             if raw.value is None and topic.compacted:
                 # A key that was taken back.
                 continue
             try:
-                facts.add(self._believer.read(topic, raw), append_ms=raw.timestamp_ms)
+                facts.add(self._believer.read(topic, raw), append_ms=raw.timestamp_ms, epoch=epoch_of(raw.headers))
             except (RecordError, SchemaPendingError) as error:
                 facts.add_unreadable(raw.topic, f"partition {raw.partition}, offset {raw.offset}: {error}")
-
-
-def _raw(message: Message) -> RawRecord:
-    return RawRecord(
-        topic=message.topic() or "",
-        partition=message.partition() or 0,
-        offset=message.offset() or 0,
-        timestamp_ms=message.timestamp()[1],
-        timestamp_kind="append",
-        key=message.key(),
-        value=message.value(),
-    )

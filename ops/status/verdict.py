@@ -53,6 +53,8 @@ def cell_troubles(
             subject=cell.cell,
             detail=f"target expired {age(-cell.target.valid_for_s)} ago: base work only",
         )
+    if cell.not_heard is not None:
+        yield Trouble(kind="two_controllers", subject=cell.cell, detail=f"{cell.not_heard}: it is not heard")
     if has_requests and cell.latency is not None and cell.latency.num_routers == 0:
         yield Trouble(kind="no_router", subject=cell.cell, detail="no router reported in the last latency window")
     if cell.latency is not None:

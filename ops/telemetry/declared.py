@@ -26,6 +26,12 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("intertidal_late_records_total", "counter", "Records behind the watermark.", ("topic",)),
     Metric("intertidal_ticks_total", "counter", "Controller decisions.", ("cell",)),
     Metric("intertidal_candidate_target", "gauge", "Candidates per request now asked for.", ("cell",)),
+    Metric(
+        "intertidal_shut_out_targets_total",
+        "counter",
+        "Targets not heard: of a controller that another has taken over from.",
+        ("cell",),
+    ),
     # Serving.
     Metric("intertidal_requests_total", "counter", "Requests taken in by the router.", ("cell",)),
     Metric(
@@ -58,4 +64,10 @@ METRICS: Final[tuple[Metric, ...]] = (
         ("pool",),
         LATENCY_BUCKETS_S,
     ),
+    # Fleet agents.
+    Metric("intertidal_spool_records", "gauge", "Records that the broker has not acknowledged yet."),
+    Metric("intertidal_spool_bytes", "gauge", "Size of the spool, in memory and on disk."),
+    Metric("intertidal_spool_dropped_total", "counter", "Records dropped by a full spool: beats or changes.", ("log",)),
+    Metric("intertidal_source_failures_total", "counter", "Times a source could not be read.", ("source",)),
+    Metric("intertidal_clock_jumps_total", "counter", "Times the wall clock jumped by more than a second."),
 )

@@ -1,5 +1,7 @@
 """A part's health over HTTP on loopback: /metrics, /healthz (is it alive), /readyz (can it do its work).
 
+A part may take commands beside that: a POST of JSON to a path of its own.
+
 A check watches the work (offsets that move, a broker that answers), not the process: a process that
 answers here and moves nothing is the failure that a liveness check exists to find.
 """
@@ -14,7 +16,10 @@ from ops.telemetry.metrics import Metrics
 
 # None while all is well, else the reason in a few words.
 Check = Callable[[], str | None]
+# What is done with a body: the status, and what is answered as JSON.
+Command = Callable[[bytes], tuple[int, Mapping[str, object]]]
 
+_MAX_BODY_BYTES: Final = 1 << 16
 METRICS_CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -27,6 +32,7 @@ class HealthServer:
         *,
         live: Mapping[str, Check] | None = None,
         ready: Mapping[str, Check] | None = None,
+        commands: Mapping[str, Command] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
@@ -37,6 +43,7 @@ class HealthServer:
         """
         self._metrics = metrics
         self._checks = {"/healthz": dict(live or {}), "/readyz": dict(ready or {})}
+        self._commands = dict(commands or {})
         try:
             self._server = ThreadingHTTPServer((host, port), self._handler())
         except OSError as error:
@@ -80,12 +87,34 @@ class HealthServer:
         body = json.dumps({"ok": not reasons, "reasons": reasons}).encode() + b"\n"
         return (503 if reasons else 200), "application/json", body
 
+    def command(self, path: str, content_type: str, body: bytes) -> tuple[int, str, bytes]:
+        """Returns status, content type and body for what was posted to a path."""
+        said: Mapping[str, object]
+        if path not in self._commands:
+            status, said = 404, {"error": "not found"}
+        elif content_type.partition(";")[0].strip().lower() != "application/json":
+            # A page in a browser of this host may post a form to loopback, but no JSON.
+            status, said = 415, {"error": "application/json is wanted"}
+        else:
+            status, said = self._commands[path](body)
+        return status, "application/json", json.dumps(said).encode() + b"\n"
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        answer = self.answer
+        answer, command = self.answer, self.command
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:  # the name is the base class's
-                status, content_type, body = answer(self.path.partition("?")[0])
+                self._say(*answer(self.path.partition("?")[0]))
+
+            def do_POST(self) -> None:  # the name is the base class's
+                length = self.headers.get("Content-Length", "")
+                if not length.isdecimal() or int(length) > _MAX_BODY_BYTES:
+                    self._say(413, "application/json", b'{"error": "a length, and a smaller one, is wanted"}\n')
+                    return
+                body = self.rfile.read(int(length))
+                self._say(*command(self.path, self.headers.get("Content-Type", ""), body))
+
+            def _say(self, status: int, content_type: str, body: bytes) -> None:
                 self.send_response(status)
                 self.send_header("Content-Type", content_type)
                 self.send_header("Content-Length", str(len(body)))

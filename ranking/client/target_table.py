@@ -1,5 +1,7 @@
 """The current target of each cell. Pure: whoever asks says what time it is on the broker's clock."""
 
+from ranking.client.fence import Fence
+from schemas.epochs import NO_EPOCH
 from schemas.errors import RecordError
 from schemas.records import CandidateTarget
 
@@ -29,13 +31,16 @@ class TargetTable:
 
     def __init__(self) -> None:
         self._targets: dict[str, CandidateTarget] = {}
+        self._fence = Fence()
 
-    def update(self, target: CandidateTarget) -> bool:
+    def update(self, target: CandidateTarget, *, epoch: int = NO_EPOCH) -> bool:
         """Take a target in; False when a later one is held (a controller sends its last output again after a crash).
 
         Later is by the window's end, not its index: an index means another time once the window's length is changed.
+        Raises ShutOutError for the target of a controller that another has taken over from.
         """
         held = self._targets.get(target.cell)
+        self._fence.check(target, epoch=epoch, held=held)
         if held is not None and held.window_end_ms > target.window_end_ms:
             return False
         self._targets[target.cell] = target

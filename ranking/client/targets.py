@@ -2,19 +2,22 @@
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Self
 
 from confluent_kafka import Message
 
 from ops.telemetry.logs import get_log
 from ranking.client.broker_time import local_ms, observe
+from ranking.client.fence import ShutOutError
 from ranking.client.follower import Follower
 from ranking.client.target_table import TargetTable, doubt
 from ranking.clock import BrokerClock
+from schemas.epochs import epoch_of
 from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.kafka.config import client_config
+from schemas.kafka.dead_letters import message_headers
 from schemas.kafka.registry import connect_registry
 from schemas.records import CandidateTarget
 from schemas.topics import CONTROL_TARGETS, Namespace
@@ -58,9 +61,14 @@ class TargetsView:
         self.num_refused = 0
         # Refused since the start, with the reason: for whoever writes dead letters. Those of before were met before.
         self.refused: deque[tuple[Message, RecordError]] = deque(maxlen=_MAX_REFUSED)
+        # Targets of controllers that another has taken over from, and the epoch of each that was named in the log.
+        self.num_shut_out = 0
+        self._named: dict[str, int] = {}
+        self._on_shut_out: Callable[[str], None] | None = None
 
-    def start(self) -> Self:
-        """Begin to follow and return itself."""
+    def start(self, *, on_shut_out: Callable[[str], None] | None = None) -> Self:
+        """Begin to follow and return itself; ``on_shut_out`` gets, in another thread, the cell of each such target."""
+        self._on_shut_out = on_shut_out
         self._follower.start()
         return self
 
@@ -104,14 +112,25 @@ class TargetsView:
             target = self._decoder.decode(message.value())
             assert isinstance(target, CandidateTarget)
             error = doubt(target, key=message.key(), append_ms=append_ms)
+            if error is None:
+                self.table.update(target, epoch=epoch_of(message_headers(message)))
+                return
+        except ShutOutError as shut_out:
+            self._note(shut_out)
+            return
         except RecordError as unreadable:
             error = unreadable
-        else:
-            if error is None:
-                self.table.update(target)
-                return
         # Every reader of the topic meets it: it is named here, and the last good target stays.
         self.num_refused += 1
         _log.warning("target refused", partition=message.partition(), offset=message.offset(), why=str(error))
         if self._follower.is_caught_up:
             self.refused.append((message, error))
+
+    def _note(self, shut_out: ShutOutError) -> None:
+        """Count a target that is not heard, and name its controller once: it may go on for long."""
+        self.num_shut_out += 1
+        if self._on_shut_out is not None and self._follower.is_caught_up:
+            self._on_shut_out(shut_out.cell)
+        if self._named.get(shut_out.cell) != shut_out.epoch:
+            self._named[shut_out.cell] = shut_out.epoch
+            _log.warning("target not heard", why=str(shut_out))

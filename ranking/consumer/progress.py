@@ -53,12 +53,16 @@ class Progress:
     @property
     def num_scored(self) -> int:
         """Candidates in scored chunks."""
+        if self._num_open == 0 and not self._sheds:
+            return self.task.num_candidates
         return sum(self.task.chunk_num_candidates(chunk) for chunk in self.scored_chunks)
 
     def scores(self) -> bytes:
         """Scores of the scored chunks in their order, packed float32."""
         if self._scores_N is None:
             return b""
+        if self._num_open == 0 and not self._sheds:
+            return self._scores_N.astype("<f4", copy=False).tobytes()
         spans = [self.task.chunk_span(chunk) for chunk in self.scored_chunks]
         return b"".join(self._scores_N[start:stop].astype("<f4", copy=False).tobytes() for start, stop in spans)
 

@@ -57,7 +57,9 @@ class Replica(Generic[E]):
         self._clock_ns = ends.clock_ns
         self._send = ends.send
         self._peek = ends.peek
-        self._gauges: dict[Route, PressureGauge] = {route: PressureGauge() for route in settings.routes}
+        # Base first: the order in which work will run.
+        routes = sorted(settings.routes, key=lambda route: route != "baseline")
+        self._gauges: dict[Route, PressureGauge] = {route: PressureGauge() for route in routes}
         self._measures = Measures(
             settings.cell,
             source=settings.identity.ranker_id,
@@ -120,8 +122,7 @@ class Replica(Generic[E]):
         """Count work just taken in, and feel its pressure; optional work waits for all the base work at hand."""
         now_ns, rate_ns = self._clock_ns(), self._executor.rate_ns()
         ahead_ns = 0.0
-        # Base first: the order in which it will run.
-        for route, gauge in sorted(self._gauges.items(), key=lambda item: item[0] != "baseline"):
+        for route, gauge in self._gauges.items():
             mine = [task for task in tasks if task.work.route == route]
             ahead_ns += rate_ns * sum(task.num_candidates for task in mine)
             gauge.observe(mine, now_ns=now_ns, ahead_ns=ahead_ns)

@@ -40,6 +40,14 @@ class Users:
         """Put the users of several requests together; each sequence has an entry per request."""
         if not features_F or len(features_F) != len(history_ids_H):
             raise ValueError(f"{len(features_F)} users, but {len(history_ids_H)} histories")
+        if len(features_F) == 1:
+            # Most batches of a quiet replica: nothing is copied.
+            history = history_ids_H[0]
+            return cls(
+                features_BF=features_F[0][None],
+                history_ids_H=history,
+                request_of_history_H=np.zeros(len(history), dtype=np.int64),
+            )
         lengths_B = [len(history) for history in history_ids_H]
         return cls(
             features_BF=np.stack(features_F),

@@ -19,13 +19,19 @@ def top_k(scores_N: NDArray[np.float32], ids_N: NDArray[np.int64], k: int) -> ND
         raise ValueError(f"k must not be negative, got {k}")
     if scores_N.shape != ids_N.shape or scores_N.ndim != 1:
         raise ValueError(f"scores {scores_N.shape} and ids {ids_N.shape} must be one-dimensional and equally long")
-    comparable = np.flatnonzero(~np.isnan(scores_N))
-    scores, ids = scores_N[comparable], ids_N[comparable]
-    if k < len(scores):
-        kept = _select(scores, ids, k)
-        comparable, scores, ids = comparable[kept], scores[kept], ids[kept]
-    order_K = np.lexsort((ids, -scores))
-    return comparable[order_K]
+    is_nan_N = np.isnan(scores_N)
+    if not is_nan_N.any():
+        return _best(scores_N, ids_N, k)
+    comparable = np.flatnonzero(~is_nan_N)
+    return comparable[_best(scores_N[comparable], ids_N[comparable], k)]
+
+
+def _best(scores_N: NDArray[np.float32], ids_N: NDArray[np.int64], k: int) -> NDArray[np.int64]:
+    """Return the positions of the k best, best first; no NaN."""
+    if k >= len(scores_N):
+        return np.lexsort((ids_N, -scores_N))
+    kept = _select(scores_N, ids_N, k)
+    return kept[np.lexsort((ids_N[kept], -scores_N[kept]))]
 
 
 def _select(scores_N: NDArray[np.float32], ids_N: NDArray[np.int64], k: int) -> NDArray[np.int64]:

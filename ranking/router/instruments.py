@@ -83,6 +83,10 @@ class Instruments:
         """A record was refused."""
         self._metrics.counter("intertidal_dead_letters_total").labels(topic, reason).inc()
 
+    def shut_out(self, cell: str) -> None:
+        """A target came from a controller that another has taken over from."""
+        self._metrics.counter("intertidal_shut_out_targets_total").labels(cell).inc()
+
     def duplicates(self, topic: str, num: int) -> None:
         """Records were seen before and dropped."""
         self._metrics.counter("intertidal_duplicates_total").labels(topic).inc(num)

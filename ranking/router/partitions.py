@@ -31,6 +31,8 @@ class PartitionBook:
         if num_partitions < 1:
             raise ValueError(f"a route needs at least one partition, not {num_partitions}")
         self._partitions = [_Partition() for _ in range(num_partitions)]
+        self._all = range(num_partitions)
+        self._num_suspects = 0
         self._where: dict[WorkKey, int] = {}
         self._rng = rng
         self._probe_interval_ms = probe_interval_ms
@@ -40,6 +42,8 @@ class PartitionBook:
 
         ``weight`` multiplies a partition's load (1 by default).
         """
+        if not self._num_suspects:
+            return self._least_of_two(self._all, weight)
         trusted = []
         for number, partition in enumerate(self._partitions):
             if not partition.is_suspect:
@@ -50,7 +54,7 @@ class PartitionBook:
 
     def choose_any(self) -> int:
         """Partition for work that must be sent although all are suspects."""
-        return self._least_of_two(range(len(self._partitions)), None)
+        return self._least_of_two(self._all, None)
 
     def choose_elsewhere(self, tried: int) -> int | None:
         """Partition for a retry: of another owner than ``tried``, trusted ones first; None when there is no other."""
@@ -75,7 +79,9 @@ class PartitionBook:
         if not 0 <= partition < len(self._partitions):
             return None
         entry = self._partitions[partition]
-        entry.is_suspect = False
+        if entry.is_suspect:
+            entry.is_suspect = False
+            self._num_suspects -= 1
         entry.owner = owner
         if self._where.get(key) != partition:
             return None
@@ -87,7 +93,9 @@ class PartitionBook:
         number = self._where.get(key)
         if number is None:
             return False
-        self._partitions[number].is_suspect = True
+        if not self._partitions[number].is_suspect:
+            self._partitions[number].is_suspect = True
+            self._num_suspects += 1
         return True
 
     def give_up(self, key: WorkKey) -> float | None:

@@ -24,9 +24,12 @@ def merged_ranking(open_request: OpenRequest) -> tuple[NDArray[np.int64], NDArra
     scored = [(0, open_request.base_scores), *open_request.extras.scored]
     ids_M = np.concatenate([ad_ids[first : first + len(scores)] for first, scores in scored])
     scores_M = np.concatenate([scores for _, scores in scored])
-    scores_M = np.where(np.isfinite(scores_M), scores_M, np.float32(np.nan))
+    is_finite_M = np.isfinite(scores_M)
+    num_finite = int(np.count_nonzero(is_finite_M))
+    if num_finite < len(scores_M):
+        scores_M = np.where(is_finite_M, scores_M, np.float32(np.nan))
     best = top_k(scores_M, ids_M, open_request.request.num_results)
-    return ids_M[best], scores_M[best], int(np.count_nonzero(~np.isnan(scores_M)))
+    return ids_M[best], scores_M[best], num_finite
 
 
 def result_of(open_request: OpenRequest, *, router: str, now_ms: float) -> RankingResult:

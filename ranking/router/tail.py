@@ -19,6 +19,7 @@ class LearnedTail:
         self._refresh_ms = refresh_ms
         self._current = ExponentialHistogram()
         self._previous = ExponentialHistogram()
+        self._fresh_ms: list[float] = []
         self._start_ms: float | None = None
         self._value: float | None = None
         self._valid_until_ms = 0.0
@@ -26,17 +27,24 @@ class LearnedTail:
     def record(self, latency_ms: float, now_ms: float) -> None:
         """Note one latency; a negative one, left by clocks that disagree, counts as 0."""
         if self._start_ms is None or now_ms - self._start_ms >= self._generation_ms:
+            self._take_in()
             self._previous, self._current = self._current, ExponentialHistogram()
             self._start_ms = now_ms
-        self._current.record(max(0.0, latency_ms))
+        self._fresh_ms.append(max(0.0, latency_ms))
 
     def value(self, now_ms: float) -> float | None:
         """The quantile, in milliseconds."""
         if now_ms >= self._valid_until_ms:
+            self._take_in()
             seen = merge((self._previous, self._current))
             self._value = seen.quantile(self._q) if seen.count >= self._min_samples else None
             self._valid_until_ms = now_ms + self._refresh_ms
         return self._value
+
+    def _take_in(self) -> None:
+        # All at once, for a tenth of what it costs one by one.
+        self._current.record_many(self._fresh_ms)
+        self._fresh_ms.clear()
 
 
 def overdue_after_ms(

@@ -173,7 +173,7 @@ class RouterWorker:
         try:
             learn_broker_time(self._clock, self._producer, self._namespace, writer=self._router_id)
             self._cells.start()
-            self._targets.start()
+            self._targets.start(on_shut_out=self._instruments.shut_out)
             self._targets.wait_until_caught_up(BROKER_TIMEOUT_S)
             self._health.start()
             self._subscribe()

@@ -11,8 +11,13 @@ _TIMESTAMP_KINDS = {TIMESTAMP_CREATE_TIME: "create", TIMESTAMP_LOG_APPEND_TIME: 
 
 def dead_letter(message: Message, error: RecordError, *, part: str, stage: str) -> DeadLetter:
     """Envelope of a refused message: its bytes, key, headers and place, and why it was refused."""
+    return envelope(raw_record(message), error, part=part, stage=stage)
+
+
+def raw_record(message: Message) -> RawRecord:
+    """A message as any client would have read it."""
     kind, timestamp_ms = message.timestamp()
-    record = RawRecord(
+    return RawRecord(
         topic=message.topic() or "",
         partition=message.partition() or 0,
         offset=message.offset() or 0,
@@ -22,7 +27,6 @@ def dead_letter(message: Message, error: RecordError, *, part: str, stage: str) 
         value=message.value(),
         headers=message_headers(message),
     )
-    return envelope(record, error, part=part, stage=stage)
 
 
 def message_headers(message: Message) -> list[tuple[str, bytes | None]]:

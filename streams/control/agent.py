@@ -1,6 +1,6 @@
 """The controllers of all cells as one Faust agent over control.windows: a thin edge around ``processor.apply``.
 
-For each record, one at a time, in this order:
+For each record, one at a time, in this order (before the first one of a cell its epoch is claimed: ``epochs``):
 
 1. apply: pure, from the table's state of the cell;
 2. the new state into the table: the local database at once, the changelog record on its way;
@@ -48,6 +48,7 @@ from ops.telemetry.health import HealthServer
 from ops.telemetry.logs import get_log
 from ops.telemetry.metrics import Metrics
 from schemas.dead_letters import RawRecord, dead_letter_key, envelope
+from schemas.epochs import epoch_header
 from schemas.errors import RecordError, SchemaPendingError
 from schemas.framing import frame, require_schema
 from schemas.kafka.admin import BrokerError, TopicAdmin
@@ -60,12 +61,15 @@ from schemas.settings import TimeSettings
 from schemas.topics import CONTROL_APP_ID, CONTROL_TABLE, CONTROL_WINDOWS, Namespace, planned_topics
 from streams.control.believe import believed
 from streams.control.connection import Connection, connection
+from streams.control.epochs import Epochs, epoch_key, stored_epoch
 from streams.control.in_order import InOrder
 from streams.control.local_store import set_aside_damaged, sole_user
-from streams.control.outputs import OUTPUT_TOPICS, destination, epoch_header
-from streams.control.processor import ControlSettings, apply
+from streams.control.outputs import OUTPUT_TOPICS, destination
+from streams.control.processor import apply
 from streams.control.progress import Progress
 from streams.control.quiet import quiet_libraries
+from streams.control.raw_message import raw_record
+from streams.control.settings import ControlSettings
 from streams.control.stall import StallGuard
 from streams.control.state import CellState, StateError, decode_state, encode_state
 
@@ -166,7 +170,7 @@ class ControlAgent:
         self._settings = ControlSettings(
             validity_windows=options.time.validity_windows, snapshot_ticks=options.snapshot_ticks
         )
-        self._epoch = epoch_header(time.time_ns() // 1_000_000)
+        self._epochs = Epochs(start_ms=time.time_ns() // 1_000_000)
         self._source = options.namespace.topic(CONTROL_WINDOWS)
         self.progress = Progress(clock=time.monotonic, stall_s=STALL_S)
         self._order = InOrder(clock=time.monotonic)
@@ -200,10 +204,11 @@ class ControlAgent:
 
     def _starts(self, partition: int, offset: int) -> None:
         self._order.start(partition, offset=offset)
+        self._epochs.take_over(partition)
         self.progress.starts(partition, next_offset=offset)
 
     async def _take(self, event: Any) -> None:
-        record = _raw(event.message)
+        record = raw_record(event.message)
         match self._order.judge(record.partition, offset=record.offset):
             case "seen":
                 event.ack()
@@ -224,7 +229,7 @@ class ControlAgent:
         except RecordError as error:
             await self._refuse(record, error)
         else:
-            await self._control(window)
+            await self._control(window, partition=record.partition)
         event.ack()  # step 4
         self._order.took(record.partition, offset=record.offset)
         self.progress.took(record.partition, offset=record.offset)
@@ -247,17 +252,29 @@ class ControlAgent:
             _log.info("records were let fall on the way: read again", partition=tp.partition, offset=offset)
             await self.app.consumer.seek_wait({tp: offset})
 
-    async def _control(self, window: ControlWindow) -> None:
+    async def _control(self, window: ControlWindow, *, partition: int) -> None:
+        epoch = await self._epoch(window.cell, partition)
         key = window.cell.encode()
         state, records = apply(self._state(key), window, settings=self._settings)  # step 1
         self._check_stall()
         self._table[key] = encode_state(state)  # step 2
-        sends = [self._send(record) for record in records]  # step 3
+        sends = [self._send(record, epoch=epoch) for record in records]  # step 3
         await _acknowledged(self._table.last_change, *sends)
         for record in records:
             if isinstance(record, CandidateTarget):
                 self._metrics.counter("intertidal_ticks_total").labels(record.cell).inc()
                 self._metrics.gauge("intertidal_candidate_target").labels(record.cell).set(record.candidate_target)
+
+    async def _epoch(self, cell: str, partition: int) -> int:
+        """Epoch to speak for a cell with; a new one is in the changelog before anything is said under it."""
+        epoch = self._epochs.held(cell, partition=partition)
+        if epoch is None:
+            key = epoch_key(cell)
+            epoch = self._epochs.claim(cell, partition=partition, stored=self._table.get(key))
+            self._check_stall()
+            self._table[key] = stored_epoch(epoch)
+            await _acknowledged(self._table.last_change)
+        return epoch
 
     def _state(self, key: bytes) -> CellState:
         data = self._table.get(key)
@@ -269,10 +286,9 @@ class ControlAgent:
                 _log.error("state of a cell cannot be read: it begins anew", cell=key.decode(), reason=str(error))
         return CellState(cell=key.decode())
 
-    async def _send(self, record: Struct) -> None:
+    async def _send(self, record: Struct, *, epoch: int) -> None:
         topic, key = destination(record)
-        headers = [self._epoch] if isinstance(record, CandidateTarget) else []
-        await self._produce(self._options.namespace.topic(topic), key, frame(record), headers)
+        await self._produce(self._options.namespace.topic(topic), key, frame(record), [epoch_header(epoch)])
         self._metrics.counter("intertidal_records_sent_total").labels(topic.name).inc()
 
     async def _refuse(self, record: RawRecord, error: RecordError) -> None:
@@ -475,17 +491,3 @@ async def _acknowledged(*sends: Any) -> None:
         await asyncio.wait_for(asyncio.gather(*sends), DELIVERY_TIMEOUT_S)
     except TimeoutError:
         raise DeliveryError(f"records not acknowledged within {DELIVERY_TIMEOUT_S:g} s") from None
-
-
-def _raw(message: Any) -> RawRecord:
-    kinds = {0: "create", 1: "append"}
-    return RawRecord(
-        topic=message.topic,
-        partition=message.partition,
-        offset=message.offset,
-        timestamp_ms=round(message.timestamp * 1000),
-        timestamp_kind=kinds.get(message.timestamp_type, "none"),
-        key=message.key,
-        value=message.value,
-        headers=tuple(message.headers or ()),
-    )

@@ -1,10 +1,12 @@
 """Whether a record of control.windows can be read and believed. Pure."""
 
+from collections.abc import Iterator
+
 from schemas.dead_letters import RawRecord
 from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.partition import partition_for
-from schemas.records import ControlWindow
+from schemas.records import ControlWindow, HistogramFields, LatencyWindow
 from schemas.topics import CONTROL_WINDOWS
 from streams.control.facts import histogram_of
 
@@ -38,17 +40,27 @@ def _check_body(window: ControlWindow) -> None:
         raise RecordError("invalid_field", f"a {window.kind} window without its {body}", field=body)
     if window.kind == "latency":
         assert window.latency is not None
-        try:
-            histogram_of(window.latency.latency)
-        except ValueError as error:
-            raise RecordError("invalid_field", str(error), field="latency.latency") from error
+        for field, packed in _histograms(window.latency):
+            try:
+                histogram_of(packed)
+            except ValueError as error:
+                raise RecordError("invalid_field", str(error), field=f"latency.{field}") from error
     if window.kind == "command":
         command = window.command
         assert command is not None
-        if command.action == "override" and command.candidate_target is None:
-            raise RecordError(
-                "invalid_field", "an override without a candidate_target", field="command.candidate_target"
-            )
+        if command.action == "override" and command.candidate_target is None and command.coverage is None:
+            raise RecordError("invalid_field", "an override of nothing", field="command.candidate_target")
+
+
+def _histograms(latency: LatencyWindow) -> Iterator[tuple[str, HistogramFields]]:
+    """Every histogram that a tick may read, by the field that it stands in."""
+    yield "latency", latency.latency
+    if latency.upstream is not None:
+        yield "upstream", latency.upstream
+    for route in latency.routes:
+        yield f"routes.{route.part}.{route.route}.latency", route.latency
+    for router in latency.routers:
+        yield f"routers.{router.source}.latency", router.latency
 
 
 def _check_times(window: ControlWindow, record: RawRecord, *, skew_ms: int) -> None:

@@ -19,7 +19,10 @@ than may be, for what the pool ranks:
 The band of nothing is where a pool that sheds comes to rest: s answers to the target so steeply that a loop which still
 rose there would step over the allowance and back for ever.
 
-The worse of the two counts: routers that shed keep p99 low, and would else hide the overload.
+Upstream, what callers spend on retrieval and features before ranking: as latency, against its own limit. RMA loads it
+too, and where it is the bottleneck ranking looks idle. A figure that nobody reports is no error.
+
+The worst of the three counts: routers that shed keep p99 low, and would else hide the overload.
 """
 
 from dataclasses import dataclass
@@ -33,22 +36,31 @@ ROOM = 4.0
 # So far beyond it nothing is left to cut; keeps every later product finite.
 WORST = -20.0
 
-Cause = Literal["latency", "shedding"]
+Cause = Literal["latency", "shedding", "upstream"]
 
 
 @dataclass(frozen=True)
 class Error:
-    """The worse error, in [WORST, ROOM]; positive is room. ``cause`` says which it is."""
+    """The worst error, in [WORST, ROOM]; positive is room. ``cause`` says which it is."""
 
     value: float
     cause: Cause
 
 
-def worse_error(p99_ms: float, shed_share: float, *, limits: CellLimits, gains: Gains) -> Error:
-    """Error of a p99 >= 0 and a shed share in [0, 1]."""
-    latency = latency_error(p99_ms, setpoint_ms=gains.setpoint_share * limits.latency_limit_ms)
-    shedding = shed_error(shed_share, allowance=limits.shed_allowance)
-    return Error(shedding, "shedding") if shedding < latency else Error(latency, "latency")
+def worst_error(
+    p99_ms: float, *, shed_share: float, upstream_p99_ms: float | None, limits: CellLimits, gains: Gains
+) -> Error:
+    """Error of a p99 >= 0, a shed share in [0, 1], and an upstream p99 >= 0 where it is known and watched."""
+    worst = Error(latency_error(p99_ms, setpoint_ms=gains.setpoint_share * limits.latency_limit_ms), "latency")
+    shedding = Error(shed_error(shed_share, allowance=limits.shed_allowance), "shedding")
+    if shedding.value < worst.value:
+        worst = shedding
+    if upstream_p99_ms is not None and limits.upstream_limit_ms > 0.0:
+        aim_ms = gains.setpoint_share * limits.upstream_limit_ms
+        upstream = Error(latency_error(upstream_p99_ms, setpoint_ms=aim_ms), "upstream")
+        if upstream.value < worst.value:
+            worst = upstream
+    return worst
 
 
 def latency_error(p99_ms: float, *, setpoint_ms: float) -> float:

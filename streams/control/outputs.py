@@ -6,9 +6,6 @@ from schemas.records import CandidateTarget, ControllerSnapshot, PoolSnapshot
 from schemas.topics import CAPACITY_POOLS, CONTROL_STATE, CONTROL_TARGETS, Topic
 
 OUTPUT_TOPICS: tuple[Topic, ...] = (CAPACITY_POOLS, CONTROL_TARGETS, CONTROL_STATE)
-# Start of the process that sent a target: of two controllers of one cell the younger counts. A header, since the
-# target's bytes must be the same after every replay.
-EPOCH_HEADER = "intertidal.epoch"
 
 
 def destination(record: Struct) -> tuple[Topic, bytes]:
@@ -21,8 +18,3 @@ def destination(record: Struct) -> tuple[Topic, bytes]:
         case ControllerSnapshot():
             return CONTROL_STATE, record.cell.encode()
     raise AssertionError(f"a controller sends no {type(record).__name__}")
-
-
-def epoch_header(epoch_ms: int) -> tuple[str, bytes]:
-    """The fencing epoch as a Kafka header: milliseconds in decimal digits."""
-    return EPOCH_HEADER, str(epoch_ms).encode()

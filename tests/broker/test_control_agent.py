@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from schemas.epochs import epoch_of
 from schemas.framing import Decoder, decode_as, encode
 from schemas.kafka.admin import TopicAdmin
 from schemas.kafka.config import Config, producer_config
@@ -34,8 +35,9 @@ from schemas.topics import (
     Namespace,
     Topic,
 )
-from streams.control.outputs import EPOCH_HEADER, destination
-from streams.control.processor import ControlSettings, apply
+from streams.control.outputs import destination
+from streams.control.processor import apply
+from streams.control.settings import ControlSettings
 from streams.control.state import CellState
 from tests.unit.streams.control_makers import WINDOW_MS, capacity_window, command_window, latency_window
 
@@ -222,8 +224,9 @@ def test_killed_at_any_moment_it_says_what_the_pure_controller_says(pipeline: Pi
         for message in pipeline.read(pipeline.namespace.topic(topic)):
             assert message.partition() == partition_for(message.key(), topic.num_partitions)
     targets = pipeline.read(pipeline.namespace.topic(CONTROL_TARGETS))
-    epochs = {dict(message_headers(message))[EPOCH_HEADER] for message in targets}
-    assert 1 < len(epochs) <= 4
+    epochs = [epoch_of(message_headers(message)) for message in targets]
+    assert 1 < len(set(epochs)) <= 4
+    assert epochs == sorted(epochs)
     assert pipeline.dead_letters() == []
 
 

@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, TopicPartition
 
+from schemas.epochs import NO_EPOCH, epoch_of
 from schemas.framing import decode_as, encode
 from schemas.kafka.admin import TopicAdmin
 from schemas.kafka.config import consumer_config, producer_config
+from schemas.kafka.dead_letters import message_headers
 from schemas.kafka.producer import DurableProducer
 from schemas.kafka.ranges import read_to_end
 from schemas.partition import partition_for
@@ -29,7 +31,6 @@ from schemas.topics import CONTROL_CELLS, CONTROL_PARTITIONS, CONTROL_WINDOWS, N
 from streams.ingest.cells import Cells
 from streams.ingest.partition import RawRecord, recompute
 from streams.ingest.worker.loop import KINDS
-from streams.ingest.worker.output import EPOCH_HEADER
 from tests.unit.streams.ingest_makers import LIMITS, account, capacity_of, event, interval, limits_with, offer, route
 
 TIME = TimeSettings(
@@ -88,7 +89,7 @@ class Pipeline:
             window = decode_as(value, ControlWindow)
             assert message.key() == window.cell.encode()
             assert message.partition() == partition_for(window.cell.encode(), CONTROL_PARTITIONS)
-            assert EPOCH_HEADER in dict(message.headers() or [])
+            assert epoch_of(message_headers(message)) > NO_EPOCH
             sent[window.kind, window.cell, window.source_partition, window.window_index].append(value)
         return sent
 

@@ -21,7 +21,8 @@ from confluent_kafka import Consumer, TopicPartition
 from ranking.models.baseline import BaselineConfig, BaselineModel
 from ranking.models.load import save_baseline
 from schemas.framing import decode_as
-from schemas.gate_writer import GateWriter, RankerDrain
+from schemas.gate_drain import RankerDrain
+from schemas.gate_writer import GateWriter
 from schemas.kafka.admin import TopicAdmin
 from schemas.kafka.config import consumer_config, producer_config
 from schemas.kafka.producer import DurableProducer

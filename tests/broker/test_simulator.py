@@ -19,9 +19,8 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from ops.simulator import agents, callers
 from ops.simulator import scenario as scenario_module
-from ops.simulator.agents import AgentOptions
+from ops.simulator.agents import AgentOptions, host_folder
 from ops.simulator.callers import CallerOptions
-from ops.simulator.gates import host_folder
 from ops.simulator.requests import RequestStream
 from ops.simulator.scenario import Scenario, load_scenario
 from ops.simulator.scenario_model import CapacityChange

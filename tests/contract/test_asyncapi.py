@@ -28,7 +28,7 @@ DOCUMENT = asyncapi.asyncapi_document()
 NOT_YET = {"ranking.work.powerful", "segment.uplift", "precompute.jobs", "precompute.results"}
 # Where the code of each part names its topics.
 CODE = {
-    "agent": ["ops/simulator/agents.py"],
+    "agent": ["ops/agent/agent.py", "ops/simulator/agents.py"],
     "operator": ["ops/cells_cli.py"],
     "ingest": ["streams/ingest"],
     "control": ["streams/control"],
@@ -145,13 +145,6 @@ def test_clock_records_are_sent_by_ingest_and_by_who_learns_the_brokers_time() -
     who = {"ingest.send.fleet.capacity", "ingest.send.serving.latency", "router.send.serving.latency"}
     assert clock == who | {"ranker.send.serving.latency"}
     assert len(DOCUMENT["operations"]["ingest.send.fleet.capacity"]["messages"]) == 1
-
-
-def test_the_header_of_the_senders_start_is_the_one_that_is_sent() -> None:
-    from streams.control.outputs import epoch_header
-    from streams.ingest.worker.output import EPOCH_HEADER
-
-    assert epoch_header(1)[0] == EPOCH_HEADER == asyncapi.EPOCH_HEADER
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,15 @@ MAX_LOAD = 0.99
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What routers saw in one window: latencies in milliseconds, and extras by what became of them."""
+    """What routers saw in one window: latencies in milliseconds, and extras by what became of them.
+
+    ``upstream_ms`` is what callers spent before ranking, as far as they said it.
+    """
 
     latencies_ms: list[float]
     offered: int
     admitted: int
+    upstream_ms: list[float] = field(default_factory=list)
 
 
 class Plant(Protocol):
@@ -114,6 +118,40 @@ class SheddingPlant:
         offered = round(num_requests * self.lag.acting(extras))
         able = self.capacity_per_s * window_s * math.exp(self.noise * self.dice.gauss(0.0, 1.0))
         return Seen(latencies_ms=[self.p99_ms] * num_requests, offered=offered, admitted=min(offered, round(able)))
+
+
+@dataclass(kw_only=True)
+class UpstreamPlant:
+    """Ranking idles while retrieval is loaded, by the extras as a queue is, and by ``extra_load`` of others.
+
+    ``said_share`` of the requests say what they spent there.
+    """
+
+    rate_per_s: float = 10.0
+    capacity_per_s: float = 3_200.0
+    idle_p99_ms: float = 30.0
+    ranking_p99_ms: float = 20.0
+    extra_load: float = 0.0
+    said_share: float = 1.0
+    noise: float = 0.0
+    lag: Lagged = field(default_factory=Lagged)
+    dice: random.Random = field(default_factory=lambda: random.Random(22))
+
+    def extras_at(self, p99_ms: float) -> float:
+        """Extras that lead to that upstream p99 in the steady state."""
+        return (1.0 - self.extra_load - self.idle_p99_ms / p99_ms) * self.capacity_per_s / self.rate_per_s
+
+    def respond(self, extras: int, *, window_s: float) -> Seen:
+        num_requests = round(self.rate_per_s * window_s)
+        load = self.extra_load + self.lag.acting(extras) * self.rate_per_s / self.capacity_per_s
+        p99_ms = self.idle_p99_ms / (1.0 - min(MAX_LOAD, load)) * math.exp(self.noise * self.dice.gauss(0.0, 1.0))
+        offered = num_requests * extras
+        return Seen(
+            latencies_ms=[self.ranking_p99_ms] * num_requests,
+            offered=offered,
+            admitted=offered,
+            upstream_ms=[p99_ms] * round(self.said_share * num_requests),
+        )
 
 
 @dataclass(kw_only=True)

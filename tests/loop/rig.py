@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from schemas.records import Account, CandidateTarget, CellLimits, ControlWindow, ShedUnits
-from streams.control.processor import DEFAULT_SETTINGS, ControlSettings, apply
+from streams.control.processor import apply
+from streams.control.settings import DEFAULT_SETTINGS, ControlSettings
 from streams.control.state import CellState, decode_state, encode_state
 from tests.loop.plants import Plant, Seen
 from tests.unit.streams.control_makers import capacity_window, command_window, histogram, latency_window
@@ -40,7 +41,12 @@ def seen_window(index: int, seen: Seen, *, window_ms: int = WINDOW_MS) -> Contro
         lost=0,
         sheds=[ShedUnits(reason="backlog", units=dropped, value_micro=0)] if dropped else [],
     )
-    latency = msgspec.structs.replace(made.latency, latency=histogram(seen.latencies_ms), accounts=[account])
+    latency = msgspec.structs.replace(
+        made.latency,
+        latency=histogram(seen.latencies_ms),
+        accounts=[account],
+        upstream=histogram(seen.upstream_ms) if seen.upstream_ms else None,
+    )
     return msgspec.structs.replace(made, latency=latency)
 
 

@@ -13,7 +13,7 @@ from schemas.partition import partition_for
 from schemas.records import ControlWindow
 from streams.control.believe import believed
 from streams.control.gains import Gains
-from streams.control.processor import ControlSettings
+from streams.control.settings import ControlSettings
 from tests.loop.plants import LinearPlant, QueuePlant
 from tests.loop.rig import LIMITS, SPAN, Rig
 from tests.unit.streams.control_makers import latency_window

@@ -142,7 +142,7 @@ def test_a_scenario_without_cells_is_refused() -> None:
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="built in are generated, quick"):
+    with pytest.raises(ScenarioError, match="built in are accelerator-starved, cpu-starved, "):
         load_scenario("genrated")
     with pytest.raises(ScenarioError, match="cannot be read: No such file"):
         load_scenario(str(tmp_path / "absent.toml"))

@@ -3,14 +3,17 @@
 from dataclasses import replace
 from pathlib import Path
 
-from ops.simulator.agents import AgentRunner
-from ops.simulator.fleet import AGENT_STOPPED, FleetAgents
-from ops.simulator.gates import HostGates, host_folder
-from ops.simulator.host_agent import CloseGate, GateStep, HostAgentSettings, Now, OpenGate, RenewGate
+from ops.agent.gates import HostGates
+from ops.agent.host_agent import AGENT_STOPPED, HostAgentSettings
+from ops.agent.moments import Now
+from ops.agent.plans import CloseGate, GateStep, OpenGate, RenewGate
+from ops.agent.runner import AgentRunner
+from ops.simulator.agents import host_folder
+from ops.simulator.fleet import FleetAgents
 from ops.simulator.scenario import load_scenario
 from ops.simulator.scenario_model import CapacityChange, Scenario
+from schemas.gate_drain import DrainReport
 from schemas.gate_reader import GateReader
-from schemas.gate_writer import DrainReport
 from schemas.records import CapacityEvent
 
 SECOND_NS = 1_000_000_000
@@ -50,7 +53,7 @@ class FakeGates:
             self._closed_ns[host] = self._clock.mono_ns()
         return not (isinstance(step, RenewGate) and host in self.stale)
 
-    def look(self, host: str, accelerator: str) -> DrainReport:
+    def look(self, host: str, pool: str) -> DrainReport:
         return DrainReport(2, self._closed_ns.get(host, 0), (), (), (1,) if host in self.slow else ())
 
 
@@ -212,7 +215,8 @@ class RealStage:
         self.clock = Clock()
         self.clock.s = 1.0
         one = scenario(*changes, num_hosts=1)
-        self.gates = HostGates(one.hosts, folder, lease_s=2.0, clock_ns=self.clock.mono_ns)
+        self.gates = HostGates(lease_s=2.0, clock_ns=self.clock.mono_ns)
+        self.gates.add("h0", "cpu", host_folder(folder, "h0"))
         self.ranker = GateReader("cpu", folder=host_folder(folder, "h0"), clock_ns=self.clock.mono_ns)
         self.told: list[CapacityEvent] = []
         self.fleet = FleetAgents(one, SETTINGS, zero_ns=0, now=self.clock())
@@ -268,7 +272,9 @@ def test_real_gates_measure_how_long_a_ranker_took(tmp_path: Path) -> None:
 
 def test_gates_lie_in_each_hosts_own_folder_and_are_closed_at_the_end(tmp_path: Path) -> None:
     hosts = scenario(num_hosts=2).hosts
-    gates = HostGates(hosts, tmp_path, lease_s=2.0)
+    gates = HostGates(lease_s=2.0)
+    for host in hosts:
+        gates.add(host.name, "cpu", tmp_path / host.name)
     readers = [GateReader("cpu", folder=tmp_path / host.name) for host in hosts]
     gates.take("h1", OpenGate("cpu"))
     assert [reader.is_open() for reader in readers] == [False, True]

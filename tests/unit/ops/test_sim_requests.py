@@ -8,6 +8,7 @@ import pytest
 from ops.simulator.requests import RequestStream, user_name, user_number
 from ops.simulator.scenario import load_scenario
 from ops.simulator.scenario_model import Scenario
+from ops.simulator.twin_settings import TwinSettings, Upstream
 from ops.simulator.world import World, WorldConfig
 from schemas.framing import decode_as, encode
 from schemas.records import RankingRequest
@@ -78,3 +79,23 @@ def test_users_are_found_again_by_name() -> None:
     assert user_number("u") is None
     assert user_number("someone") is None
     assert user_number("12") is None
+
+
+def test_callers_say_what_they_spent_upstream_where_the_scenario_does(scenario: Scenario, world: World) -> None:
+    def records(of: Scenario) -> list[RankingRequest]:
+        return [due.request for due in RequestStream(of, world, start_ms=START_MS).due()]
+
+    silent = records(scenario)
+    assert {request.upstream_us for request in silent} == {0}
+    telling = replace(scenario, twin=TwinSettings(upstream=Upstream(median_ms=20.0, p99_ms=50.0)))
+    told = records(telling)
+    assert records(telling) == told
+    # Nothing else of a request depends on it.
+    assert [request.user_id for request in told] == [request.user_id for request in silent]
+    assert [request.ad_ids for request in told] == [request.ad_ids for request in silent]
+    times_us = np.array([request.upstream_us for request in told])
+    assert np.all(times_us > 0)
+    assert 15_000 < np.median(times_us) < 25_000
+    assert 0.0 <= np.mean(times_us > 50_000) < 0.1
+    constant = replace(scenario, twin=TwinSettings(upstream=Upstream(median_ms=20.0, p99_ms=20.0)))
+    assert {request.upstream_us for request in records(constant)} == {20_000}

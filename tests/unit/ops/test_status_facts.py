@@ -2,8 +2,12 @@
 
 import random
 
+from ops.status.cells import cell_status
 from ops.status.facts import MAX_REPORTERS, RECENT_WINDOWS
+from ops.status.verdict import cell_troubles
 from tests.unit.ops.status_makers import (
+    END_MS,
+    NOW_MS,
     WELL,
     capacity_window,
     declaration,
@@ -32,6 +36,22 @@ def test_an_older_target_or_pool_takes_no_ones_place() -> None:
     assert cell.target == target()
     assert cell.previous_target is None
     assert cell.pools["a100"].bottleneck == ""
+
+
+def test_a_controller_that_another_has_taken_over_from_is_named_and_not_shown() -> None:
+    facts = facts_of([declaration()])
+    facts.add(target(97), append_ms=END_MS, epoch=1)
+    facts.add(target(98), append_ms=END_MS + 1, epoch=2)
+    # An older record read after a younger one is no news.
+    facts.add(target(97), append_ms=END_MS, epoch=1)
+    assert facts.cells["us-east"].shut_out is None
+    facts.add(target(99), append_ms=END_MS + 2, epoch=1)
+    cell = facts.cells["us-east"]
+    assert cell.target == target(98)
+    seen = cell_status("us-east", cell, declaration(), now_ms=NOW_MS)
+    assert seen.not_heard == "a controller of epoch 1 speaks for us-east beside one of epoch 2"
+    troubles = list(cell_troubles(seen, now_ms=NOW_MS, lateness_ms=0, has_requests=False))
+    assert "two_controllers" in {trouble.kind for trouble in troubles}
 
 
 def test_only_recent_windows_are_held() -> None:

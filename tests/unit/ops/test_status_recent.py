@@ -39,6 +39,9 @@ class PlayedMessage:
     def value(self) -> bytes | None:
         return self._value
 
+    def headers(self) -> None:
+        return None
+
     def timestamp(self) -> tuple[int, int]:
         return 2, NEWEST_MS
 

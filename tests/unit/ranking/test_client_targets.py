@@ -78,6 +78,7 @@ def view_of():
     view._follower = SimpleNamespace(is_caught_up=False)
     view._default_base_candidates = 7
     view.num_refused, view.refused = 0, deque()
+    view.num_shut_out, view._named, view._on_shut_out = 0, {}, None
     return view
 
 
@@ -89,6 +90,7 @@ def read(view, target, *, append_ms, key=b"us-east"):
             timestamp=lambda: (TIMESTAMP_LOG_APPEND_TIME, append_ms),
             partition=lambda: 0,
             offset=lambda: 0,
+            headers=lambda: None,
         )
     )
 

@@ -1,5 +1,6 @@
 """Opportunistic replicas give way before they load anything heavy; replicas with base work never do."""
 
+import os
 import subprocess
 import sys
 
@@ -35,11 +36,12 @@ def nice_of(routes, nice):
 
 
 @pytest.mark.parametrize(
-    ("routes", "expected"), [("wide", 19), ("powerful", 19), ("baseline", 0), ("baseline,wide", 0)]
+    ("routes", "gives_way"), [("wide", True), ("powerful", True), ("baseline", False), ("baseline,wide", False)]
 )
-def test_who_gives_way(routes, expected):
-    before = nice_of("baseline", 19)
-    assert nice_of(routes, 19) == max(before, expected)
+def test_who_gives_way(routes, gives_way):
+    # Whoever runs the tests may have been given any priority.
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    assert nice_of(routes, 19) == (max(before, 19) if gives_way else before)
 
 
 def test_the_priority_is_lowered_before_pytorch_is_loaded():

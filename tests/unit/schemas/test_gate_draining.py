@@ -12,8 +12,8 @@ from schemas.gate import (
     NUM_SLOTS,
     GateError,
 )
+from schemas.gate_drain import RankerDrain
 from schemas.gate_folder import GateFolder
-from schemas.gate_writer import RankerDrain
 from tests.unit.schemas.gate_host import Host
 
 

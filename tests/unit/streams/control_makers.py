@@ -123,6 +123,7 @@ def command_window(
     *,
     cell: str = "us-east",
     candidate_target: int | None = None,
+    coverage: float | None = None,
     expires_ms: int | None = None,
     window_ms: int = WINDOW_MS,
 ) -> ControlWindow:
@@ -138,6 +139,7 @@ def command_window(
             operator="ops",
             reason="a drill",
             candidate_target=candidate_target,
+            coverage=coverage,
             expires_ms=expires_ms,
         ),
     )

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.records import CellLimits
+from schemas.records import CellLimits, LeverTerms
 from streams.control import decide as decide_module
 from streams.control.decide import Inputs
+from streams.control.evidence import Evidence
 from streams.control.gains import DEFAULT_GAINS, Gains
+from streams.control.hold import Hold
+from streams.control.loop import Loop
 from streams.control.pid import Memory
-from streams.control.state import Evidence, Hold, Loop
 
 LIMITS = CellLimits(base_candidates=100, max_candidates=600, latency_limit_ms=100.0, rise_share=0.1)
 SPAN = 500
@@ -45,6 +47,7 @@ def limits(**changes) -> CellLimits:
     return msgspec.structs.replace(LIMITS, **changes)
 
 
+BOUNDS = ("rise_share", "shed_allowance", "latency_limit_ms", "upstream_limit_ms")
 any_float = st.floats(allow_nan=True, allow_infinity=True)
 
 
@@ -58,14 +61,17 @@ any_float = st.floats(allow_nan=True, allow_infinity=True)
     num_routers=st.integers(0, 3),
     num_requests=st.integers(0, 2**62),
     num_samples=st.integers(0, 2**62),
+    upstream_p99_ms=st.none() | any_float,
+    num_upstream_samples=st.integers(0, 2**62),
     base=st.integers(1, 2**40),
     span=st.integers(0, 2**40),
     rise_share=st.floats(1e-9, 1.0),
     shed_allowance=st.floats(0.0, 1.0),
     latency_limit_ms=st.floats(0.0, 1e12),
+    upstream_limit_ms=st.floats(0.0, 1e12),
 )
 def test_whatever_comes_in_the_target_stays_between_base_and_max(previous_extras, base, span, **figures):
-    bounds = {name: figures.pop(name) for name in ("rise_share", "shed_allowance", "latency_limit_ms")}
+    bounds = {name: figures.pop(name) for name in BOUNDS}
     given_limits = CellLimits(base_candidates=base, max_candidates=base + span, **bounds)
     decision = decide(inputs(limits=given_limits, **figures), previous_extras=previous_extras)
     assert 0 <= decision.extras <= span
@@ -75,7 +81,10 @@ def test_whatever_comes_in_the_target_stays_between_base_and_max(previous_extras
     assert decision.loop.memory is None or math.isfinite(decision.loop.memory.error + decision.loop.memory.slope)
 
 
-@pytest.mark.parametrize("field", ["usable_units", "units_per_unit_s", "planned_rate_per_s", "shed_share", "p99_ms"])
+@pytest.mark.parametrize(
+    "field",
+    ["usable_units", "units_per_unit_s", "planned_rate_per_s", "shed_share", "p99_ms", "upstream_p99_ms"],
+)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
 def test_an_absurd_figure_falls_to_base_at_once(field, value):
     decision = decide(inputs(**{field: value}), previous_extras=SPAN)
@@ -120,6 +129,50 @@ def test_the_cap_is_named_when_it_is_what_binds():
     assert decide(inputs(p99_ms=91.0, **poor), previous_extras=200).reason == "capacity"
     assert decide(inputs(p99_ms=91.0, **poor), previous_extras=87.5).reason != "capacity"
     assert decide(inputs(p99_ms=900.0, **poor), previous_extras=200).reason == "latency"
+
+
+UPSTREAM = limits(upstream_limit_ms=200.0)
+
+
+def test_upstream_time_counts_where_it_is_the_worst_and_watched():
+    slow = {"limits": UPSTREAM, "upstream_p99_ms": 250.0, "num_upstream_samples": 200}
+    decision = decide(inputs(**slow), previous_extras=400)
+    assert decision.extras < 400
+    assert decision.reason == "upstream"
+    assert decision.detail.startswith("upstream p99 250.0 ms, aim 180.0 of 200.0 ms: 400.0 to ")
+    assert decision.loop.upstream_tight
+    worse = decide(inputs(**slow, p99_ms=900.0), previous_extras=400)
+    assert (worse.reason, worse.loop.upstream_tight) == ("latency", False)
+    assert decide(inputs(**{**slow, "limits": LIMITS}), previous_extras=400).reason == "rising"
+
+
+@pytest.mark.parametrize(("num_samples", "reason"), [(60, "steady"), (4 * MIN_SAMPLES, "rising")])
+def test_scarce_upstream_samples_hold_a_rise_while_more_of_them_may_come(num_samples, reason):
+    scarce = {"limits": UPSTREAM, "upstream_p99_ms": 250.0, "num_upstream_samples": MIN_SAMPLES - 1}
+    seen = Evidence(offered=7)
+    decision = decide(inputs(**scarce, num_samples=num_samples), previous_extras=200, evidence=seen)
+    assert decision.reason == reason
+    # What was gathered is kept exactly as long as it waits.
+    assert decision.loop.evidence == (seen if reason == "steady" else Evidence())
+
+
+def test_an_override_of_coverage_alone_leaves_the_candidates_to_the_loop():
+    hold = Hold(
+        action="override", operator="ops", reason="a drill", candidate_target=None, expires_ms=None, coverage=0.1
+    )
+    assert decide(inputs(hold=hold), previous_extras=100).reason == "rising"
+
+
+def test_units_that_were_not_allotted_are_named():
+    decision = decide(inputs(usable_units=0.0, allotted=True), previous_extras=SPAN)
+    assert (decision.extras, decision.reason, decision.detail) == (0, "no_capacity", "no unit allotted")
+
+
+def test_levers_do_not_rule_the_loop():
+    levers = limits(levers=[LeverTerms(lever="rma", fits=[])])
+    first = decide(inputs(limits=levers), previous_extras=100)
+    assert first.loop.limits == LIMITS
+    assert "changed" not in decide_module.decide(inputs(), loop=first.loop).detail
 
 
 def test_latency_far_over_the_limit_takes_everything_in_one_tick():

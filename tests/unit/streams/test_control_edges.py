@@ -10,12 +10,12 @@ from schemas.dead_letters import RawRecord
 from schemas.errors import RecordError
 from schemas.framing import encode
 from schemas.partition import partition_for
-from schemas.records import CandidateTarget, ControllerSnapshot, HistogramFields
+from schemas.records import CandidateTarget, ControllerSnapshot, HistogramFields, RouterFigures
 from schemas.topics import CONTROL_APP_ID, CONTROL_TABLE, Namespace
 from streams.control.believe import believed
 from streams.control.connection import connection
 from streams.control.local_store import set_aside_damaged, sole_user
-from streams.control.outputs import destination, epoch_header
+from streams.control.outputs import destination
 from streams.control.processor import apply
 from streams.control.progress import Progress
 from streams.control.state import CellState, StateError, decode_state, encode_state
@@ -47,14 +47,37 @@ def replaced(window, **changes):
     return msgspec.structs.replace(window, **changes)
 
 
-@pytest.mark.parametrize("window", [capacity_window(5), latency_window(5), command_window(5, "freeze")])
+@pytest.mark.parametrize(
+    "window",
+    [
+        capacity_window(5),
+        latency_window(5),
+        command_window(5, "freeze"),
+        command_window(5, "override", candidate_target=300),
+        command_window(5, "override", coverage=0.1),
+    ],
+)
 def test_a_sound_window_is_believed(window):
     assert read(raw(window)) == window
 
 
-def bad_histogram(window):
-    fields = HistogramFields(scale=3, offset=0, counts=b"\x01" * 8, zero_count=0, count=5, sum_micro=5)
-    return replaced(window, latency=replaced(window.latency, latency=fields))
+BAD_HISTOGRAM = HistogramFields(scale=3, offset=0, counts=b"\x01" * 8, zero_count=0, count=5, sum_micro=5)
+
+
+def latency_with(**changes):
+    window = latency_window(5)
+    return replaced(window, latency=replaced(window.latency, **changes))
+
+
+def bad_route():
+    latency = latency_window(5).latency
+    assert latency is not None
+    (route,) = latency.routes
+    return replaced(route, latency=BAD_HISTOGRAM)
+
+
+def bad_router():
+    return RouterFigures(source="router-1", num_requests=5, latency=BAD_HISTOGRAM)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +93,10 @@ def bad_histogram(window):
         (raw(replaced(latency_window(5), latency=None)), "invalid_field"),
         (raw(replaced(command_window(5, "freeze"), command=None)), "invalid_field"),
         (raw(command_window(5, "override")), "invalid_field"),
-        (raw(bad_histogram(latency_window(5))), "invalid_field"),
+        (raw(latency_with(latency=BAD_HISTOGRAM)), "invalid_field"),
+        (raw(latency_with(upstream=BAD_HISTOGRAM)), "invalid_field"),
+        (raw(latency_with(routes=[bad_route()])), "invalid_field"),
+        (raw(latency_with(routers=[bad_router()])), "invalid_field"),
         (raw(replaced(capacity_window(5), window_index=6)), "invalid_field"),
         (raw(replaced(capacity_window(5), end_ms=10_000)), "invalid_field"),
         (raw(capacity_window(5), timestamp_ms=capacity_window(5).end_ms - SKEW_MS - 1), "future_event"),
@@ -106,7 +132,16 @@ def test_state_survives_its_bytes_and_has_one_form_of_them():
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\x03" + encode_state(CellState(cell="a"))[1:], b"\x02\xff", b"\x02\x80", b"\x01\x80"]
+    "data",
+    [
+        b"",
+        b"\x04" + encode_state(CellState(cell="a"))[1:],
+        b"\x03\xff",
+        b"\x03\x80",
+        b"\x02\xff",
+        b"\x02\x80",
+        b"\x01\x80",
+    ],
 )
 def test_bytes_that_are_no_state_are_refused(data):
     with pytest.raises(StateError):
@@ -123,7 +158,6 @@ def test_records_go_to_their_topics_under_their_keys():
         ("control.targets", b"us-east"),
         ("control.state", b"us-east"),
     ]
-    assert epoch_header(1_700_000_000_123) == ("intertidal.epoch", b"1700000000123")
 
 
 def test_the_changelog_is_named_as_faust_will_name_it():

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.histogram import ExponentialHistogram
-from schemas.records import CandidateTarget, CellLimits, HistogramFields
+from schemas.records import CellLimits, HistogramFields
 from streams.control import evidence
-from streams.control.error import ROOM, WORST, latency_error, shed_error, worse_error
+from streams.control.error import ROOM, WORST, latency_error, shed_error, worst_error
+from streams.control.evidence import Evidence
+from streams.control.facts import LatencyFacts
 from streams.control.gains import DEFAULT_GAINS, Gains
 from streams.control.pid import Memory, Slew, step
-from streams.control.processor import apply
-from streams.control.state import CellState, Evidence, LatencyFacts, Loop, StateError, decode_state, encode_state
-from tests.unit.streams.control_makers import capacity_window, command_window, histogram, latency_window
+from tests.unit.streams.control_makers import histogram
 
 FREE = Slew(rise=1.0)
 
@@ -129,9 +129,15 @@ def test_the_shed_error_has_room_a_band_of_nothing_and_a_pull():
 
 def test_the_worse_error_counts_and_is_named():
     limits = CellLimits(base_candidates=1, max_candidates=2, latency_limit_ms=100.0)
-    assert worse_error(45.0, 0.0, limits=limits, gains=DEFAULT_GAINS).value == pytest.approx(1.0)
-    assert worse_error(45.0, 0.9, limits=limits, gains=DEFAULT_GAINS).cause == "shedding"
-    assert worse_error(900.0, 0.2, limits=limits, gains=DEFAULT_GAINS).cause == "latency"
+    assert worst_error(
+        45.0, shed_share=0.0, upstream_p99_ms=None, limits=limits, gains=DEFAULT_GAINS
+    ).value == pytest.approx(1.0)
+    assert (
+        worst_error(45.0, shed_share=0.9, upstream_p99_ms=None, limits=limits, gains=DEFAULT_GAINS).cause == "shedding"
+    )
+    assert (
+        worst_error(900.0, shed_share=0.2, upstream_p99_ms=None, limits=limits, gains=DEFAULT_GAINS).cause == "latency"
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,24 +161,28 @@ def test_gains_that_could_not_steer_are_refused_by_name(changes):
         Gains(**changes)
 
 
-def facts(index, values_ms, *, offered=0, dropped=0) -> LatencyFacts:
-    return LatencyFacts(
-        window_index=index,
-        source_partition=3,
-        num_routers=1,
-        num_requests=len(values_ms),
-        latency=histogram(values_ms),
-        offered=offered,
-        dropped=dropped,
-        wide_busy_us=0,
-        wide_units_done=0,
+def seen(index, values_ms, *, offered=0, dropped=0, upstream_ms=None) -> Evidence:
+    """What one window says."""
+    return evidence.of_requests(
+        LatencyFacts(
+            window_index=index,
+            source_partition=3,
+            num_routers=1,
+            num_requests=len(values_ms),
+            latency=histogram(values_ms),
+            offered=offered,
+            dropped=dropped,
+            wide_busy_us=0,
+            wide_units_done=0,
+            upstream=histogram(upstream_ms) if upstream_ms is not None else None,
+        )
     )
 
 
 def test_merged_windows_are_what_one_window_of_all_would_be():
     merged = Evidence()
     for index, values in enumerate([[10.0, 20.0], [30.0], [900.0, 0.0]]):
-        merged = evidence.gathered(merged, facts(index, values, offered=10, dropped=index))
+        merged = evidence.gathered(merged, seen(index, values, offered=10, dropped=index))
     whole = ExponentialHistogram()
     whole.record_many([10.0, 20.0, 30.0, 900.0, 0.0])
     assert merged.latency == HistogramFields(**whole.to_fields())
@@ -182,16 +192,25 @@ def test_merged_windows_are_what_one_window_of_all_would_be():
     assert [ref.window_index for ref in merged.windows] == [0, 1, 2]
 
 
+def test_upstream_times_are_merged_too_where_anyone_says_them():
+    merged = Evidence()
+    for index, upstream_ms in enumerate([None, [10.0, 20.0], None, [90.0]]):
+        merged = evidence.gathered(merged, seen(index, [5.0], upstream_ms=upstream_ms))
+    assert evidence.num_upstream_samples(merged) == 3
+    assert evidence.upstream_p99_ms(merged) == pytest.approx(90.0, rel=0.05)
+    assert evidence.upstream_p99_ms(evidence.gathered(Evidence(), seen(0, [5.0]))) is None
+
+
 def test_windows_that_say_nothing_are_not_among_them():
-    merged = evidence.gathered(evidence.gathered(Evidence(), facts(4, [5.0])), facts(5, []))
+    merged = evidence.gathered(evidence.gathered(Evidence(), seen(4, [5.0])), seen(5, []))
     assert [ref.window_index for ref in merged.windows] == [4]
 
 
 def test_what_is_too_old_is_left_behind():
-    first = evidence.gathered(Evidence(), facts(10, [5.0]))
-    last = evidence.gathered(first, facts(10 + evidence.MAX_WINDOWS - 1, [6.0]))
+    first = evidence.gathered(Evidence(), seen(10, [5.0]))
+    last = evidence.gathered(first, seen(10 + evidence.MAX_WINDOWS - 1, [6.0]))
     assert evidence.num_samples(last) == 2
-    late = evidence.gathered(first, facts(10 + evidence.MAX_WINDOWS, [6.0]))
+    late = evidence.gathered(first, seen(10 + evidence.MAX_WINDOWS, [6.0]))
     assert [ref.window_index for ref in late.windows] == [10 + evidence.MAX_WINDOWS]
 
 
@@ -199,56 +218,10 @@ def test_more_than_one_histogram_can_hold_starts_with_the_newest():
     huge = HistogramFields(
         scale=0, offset=0, counts=(2**53).to_bytes(8, "little"), zero_count=0, count=2**53, sum_micro=1
     )
-    full = evidence.gathered(Evidence(), msgspec.structs.replace(facts(1, [5.0]), latency=huge))
-    assert [ref.window_index for ref in evidence.gathered(full, facts(2, [5.0])).windows] == [2]
+    full = evidence.gathered(Evidence(), msgspec.structs.replace(seen(1, [5.0]), latency=huge))
+    assert [ref.window_index for ref in evidence.gathered(full, seen(2, [5.0])).windows] == [2]
 
 
 def test_nothing_says_nothing():
     assert (evidence.num_samples(Evidence()), evidence.p99_ms(Evidence())) == (0, None)
     assert evidence.shed_share(Evidence()) == 0.0
-
-
-def version_1(state: CellState) -> bytes:
-    """State as the release before this one wrote it: extras in place of the loop, a p99 in place of histograms."""
-    fields = msgspec.to_builtins(state, builtin_types=(bytes,))
-    fields["extras"] = 50
-    del fields["loop"]
-    for waiting in fields["pending_latency"]:
-        del waiting["latency"]
-        waiting |= {"num_samples": 200, "p99_ms": 40.0}
-    return b"\x01" + msgspec.msgpack.encode(fields)
-
-
-def play(log, state):
-    made = []
-    for window in log:
-        state, records = apply(state, window)
-        made += [record for record in records if isinstance(record, CandidateTarget)]
-    return state, made
-
-
-def test_a_state_of_the_release_before_goes_on_from_its_target_and_says_so():
-    log = [capacity_window(1), latency_window(1), command_window(2, "freeze"), capacity_window(2), capacity_window(3)]
-    old, (target,) = play(log, CellState(cell="us-east"))
-    state = decode_state(version_1(old))
-    assert (state.last_tick, state.last_capacity, state.last_latency) == (1, 3, 1)
-    assert (state.estimates, state.hold, state.num_ticks) == (old.estimates, old.hold, 1)
-    assert state.loop == Loop(target=float(target.candidate_target))
-    _, (following,) = play([latency_window(2)], state)
-    assert (following.window_index, following.candidate_target) == (2, target.candidate_target)
-    assert "replaced by a newer one" in following.detail
-
-
-def test_a_state_of_the_release_before_without_its_target_begins_at_base():
-    old, _ = play([capacity_window(1), latency_window(1), latency_window(2)], CellState(cell="us-east"))
-    bare = msgspec.structs.replace(old, sent_capacity=None, sent_latency=None)
-    state = decode_state(version_1(bare))
-    assert state.loop == Loop()
-    assert state.pending_latency == ()
-    _, made = play([capacity_window(2), capacity_window(3), latency_window(3)], state)
-    assert [target.window_index for target in made] == [3]
-
-
-def test_states_of_later_releases_are_refused():
-    with pytest.raises(StateError, match="03"):
-        decode_state(b"\x03" + encode_state(CellState(cell="a"))[1:])

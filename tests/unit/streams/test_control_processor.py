@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from schemas.framing import encode
 from schemas.records import CandidateTarget, ControllerSnapshot, PoolSnapshot
-from streams.control.processor import MAX_PENDING, ControlSettings, apply
+from streams.control.processor import MAX_PENDING, apply
+from streams.control.settings import ControlSettings
 from streams.control.state import CellState, decode_state, encode_state
 from tests.unit.streams.control_makers import (
     LIMITS,
@@ -71,7 +72,7 @@ def test_the_target_names_its_windows_and_how_long_it_holds():
     assert target.reason == "rising"
     assert target.latency_p99_ms == pytest.approx(40.0, rel=0.001)
     assert LIMITS.base_candidates < target.candidate_target <= LIMITS.base_candidates + 50
-    assert target.controller_version == "pid-1"
+    assert target.controller_version == "pid-2"
 
 
 def test_a_window_seen_again_changes_nothing_and_sends_what_it_sent():

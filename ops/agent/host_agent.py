@@ -1,70 +1,20 @@
-"""The agent of one host: from what the owner wants to flips of gates and records for Kafka. Pure; time is passed in."""
+"""The state machine of one host: from what is to be offered to flips of gates and records. Pure; time is passed in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ops.simulator.host_reporter import HostReporter, Kind
+from ops.agent.host_reporter import HostReporter, Kind
+from ops.agent.moments import Now
+from ops.agent.plans import AnnounceReclaim, CloseGate, GateStep, OpenGate, Plan, RenewGate
 from schemas.gate import FlipReason
-from schemas.gate_writer import DrainReport
+from schemas.gate_drain import DrainReport
 from schemas.records import CapacityEvent, Offer, ReclaimTiming
 
+# Reasons that an agent gives by itself.
 LEASE_EXPIRED = "lease_expired"
-
-
-@dataclass(frozen=True)
-class Now:
-    """One instant by both clocks of the host: records carry the wall clock's, intervals go by the monotonic one."""
-
-    wall_ms: int
-    mono_ns: int
-
-    def wall_ms_at(self, mono_ns: int) -> int:
-        """The wall clock's time of a recent moment of the monotonic clock."""
-        return self.wall_ms - round((self.mono_ns - mono_ns) / 1e6)
-
-
-@dataclass(frozen=True)
-class OpenGate:
-    """Let optional work run in a pool."""
-
-    accelerator: str
-
-
-@dataclass(frozen=True)
-class RenewGate:
-    """Prolong the lease of an open pool; when that is refused, the agent hears of it by ``lease_lost``."""
-
-    accelerator: str
-
-
-@dataclass(frozen=True)
-class CloseGate:
-    """Stop optional work in a pool now."""
-
-    accelerator: str
-    reason: FlipReason
-
-
-@dataclass(frozen=True)
-class AnnounceReclaim:
-    """Tell the pool's rankers when a reclaim will come, on the monotonic clock; 0 takes it back."""
-
-    accelerator: str
-    at_ns: int
-
-
-GateStep = OpenGate | RenewGate | CloseGate | AnnounceReclaim
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be done for one host: every gate step first, then the records. Losing this order would let a slow
-    broker delay a reclaim."""
-
-    gates: tuple[GateStep, ...] = ()
-    records: tuple[CapacityEvent, ...] = ()
+AGENT_STOPPED = "agent_stopped"
 
 
 @dataclass
@@ -72,9 +22,10 @@ class _Pool:
     """A gate as the agent has set it.
 
     ``is_open``: flipped open. ``drain_until_ns``: closed and waiting for its rankers until then, None when not.
-    ``wanted``: to be offered again once drained.
+    ``wanted``: to be offered again once drained. ``accelerator`` is the kind last offered of it.
     """
 
+    accelerator: str
     is_open: bool = False
     drain_until_ns: int | None = None
     reason: str = ""
@@ -95,7 +46,7 @@ class HostAgentSettings:
 
 
 class HostAgent:
-    """State machine of one host with one gate per accelerator kind.
+    """State machine of one host with one gate per pool.
 
     A gate is open while usable capacity is offered; capacity that nobody can use is reported, its gate stays closed.
     A pool wanted back before its rankers have drained is offered as soon as they have.
@@ -103,7 +54,8 @@ class HostAgent:
 
     def __init__(self, reporter: HostReporter, pools: Sequence[str], settings: HostAgentSettings, *, now: Now) -> None:
         self._reporter = reporter
-        self._pools = {accelerator: _Pool() for accelerator in pools}
+        # Until something is offered of it, a pool's name stands for its kind.
+        self._pools = {pool: _Pool(accelerator=pool) for pool in pools}
         self._settings = settings
         self._heartbeat_due_ns = now.mono_ns + settings.phase_ns
         self._renew_due_ns = now.mono_ns + settings.renew_ns
@@ -115,79 +67,96 @@ class HostAgent:
 
     @property
     def draining(self) -> list[str]:
-        """Accelerator kinds whose gate is closed and whose rankers have not all given way yet."""
-        return [accelerator for accelerator, pool in self._pools.items() if pool.drain_until_ns is not None]
+        """Pools whose gate is closed and whose rankers have not all given way yet."""
+        return [name for name, pool in self._pools.items() if pool.drain_until_ns is not None]
 
-    def offer(self, offer: Offer, now: Now, *, reason: str = "") -> Plan:
+    def offered(self, pool: str) -> Offer | None:
+        """What is offered of a pool now; None while nothing is, also while its rankers drain."""
+        return self._reporter.offered(pool)
+
+    def add_pool(self, pool: str) -> None:
+        """Take on one more pool, whose gate is closed; without effect for one that is known."""
+        self._pools.setdefault(pool, _Pool(accelerator=pool))
+
+    def offer(self, pool: str, offer: Offer, now: Now, *, reason: str = "") -> Plan:
         """The owner leaves capacity idle, or offers other amounts of it: gate open if it is usable, then the record."""
-        pool = self._pools[offer.accelerator]
-        if pool.drain_until_ns is not None:
-            pool.wanted = offer
+        state = self._pools[pool]
+        if state.drain_until_ns is not None:
+            state.wanted = offer
             return Plan()
-        before = self._reporter.offered(offer.accelerator)
+        before = self._reporter.offered(pool)
         if before is None:
             offer = replace(offer, offered_since_ms=now.wall_ms)
         else:
             offer = replace(offer, offered_since_ms=before.offered_since_ms, reclaim_at_ms=before.reclaim_at_ms)
-        self._reporter.put(offer)
+        self._reporter.put(pool, offer)
+        state.accelerator = offer.accelerator
         gates: tuple[GateStep, ...] = ()
-        if offer.unusable is None and not pool.is_open:
-            gates = (OpenGate(offer.accelerator),)
-            pool.is_open = True
-        elif offer.unusable is not None and pool.is_open:
-            gates = (self._close(offer.accelerator, pool, FlipReason.RECLAIMED, offer.unusable, now),)
+        if offer.unusable is None and not state.is_open:
+            gates = (OpenGate(pool),)
+            state.is_open = True
+        elif offer.unusable is not None and state.is_open:
+            gates = (self._close(pool, FlipReason.RECLAIMED, offer.unusable, now),)
         return Plan(gates, self._say("offer" if before is None else "update", now, reason))
 
-    def reclaim(self, accelerator: str, now: Now, *, reason: str) -> Plan:
-        """The owner wants an accelerator kind back now: 1. gate closed, 2. the record."""
-        pool = self._pools[accelerator]
-        pool.wanted = None
-        if self._reporter.offered(accelerator) is None:
+    def reclaim(self, pool: str, now: Now, *, reason: str) -> Plan:
+        """The owner wants a pool back now: 1. gate closed, 2. the record."""
+        state = self._pools[pool]
+        state.wanted = None
+        if self._reporter.offered(pool) is None:
             return Plan()
         gates: tuple[GateStep, ...] = ()
-        if pool.is_open:
-            gates = (self._close(accelerator, pool, FlipReason.RECLAIMED, reason, now),)
-        self._reporter.withdraw(accelerator)
+        if state.is_open:
+            gates = (self._close(pool, FlipReason.RECLAIMED, reason, now),)
+        self._reporter.withdraw(pool)
         return Plan(gates, self._say("reclaim", now, reason))
 
-    def notice(self, accelerator: str, now: Now, *, ahead_ns: int, reason: str) -> Plan:
-        """The owner will want an accelerator kind back ``ahead_ns`` from now; no effect where nothing is offered."""
-        offer = self._reporter.offered(accelerator)
+    def notice(self, pool: str, now: Now, *, ahead_ns: int, reason: str) -> Plan:
+        """The owner will want a pool back ``ahead_ns`` from now; no effect where nothing is offered."""
+        offer = self._reporter.offered(pool)
         if offer is None:
             return Plan()
-        self._reporter.put(replace(offer, reclaim_at_ms=now.wall_ms + ahead_ns // 1_000_000))
-        return Plan((AnnounceReclaim(accelerator, now.mono_ns + ahead_ns),), self._say("notice", now, reason))
+        self._reporter.put(pool, replace(offer, reclaim_at_ms=now.wall_ms + ahead_ns // 1_000_000))
+        return Plan((AnnounceReclaim(pool, now.mono_ns + ahead_ns),), self._say("notice", now, reason))
 
-    def lease_lost(self, accelerator: str, now: Now) -> Plan:
+    def call_off(self, pool: str, now: Now) -> Plan:
+        """The reclaim that was announced will not come; no effect where none was."""
+        offer = self._reporter.offered(pool)
+        if offer is None or offer.reclaim_at_ms is None:
+            return Plan()
+        self._reporter.put(pool, replace(offer, reclaim_at_ms=None))
+        return Plan((AnnounceReclaim(pool, 0),), self._say("update", now, "called_off"))
+
+    def lease_lost(self, pool: str, now: Now) -> Plan:
         """The lease ran out before it was renewed, so rankers have seen the gate closed: a reclaim that nobody wanted.
 
         It is reported as one, and the capacity is offered anew once the rankers have drained.
         """
-        pool = self._pools[accelerator]
-        offer = self._reporter.offered(accelerator)
-        self._start_draining(pool, LEASE_EXPIRED, now)
-        pool.wanted = offer
-        self._reporter.withdraw(accelerator)
+        state = self._pools[pool]
+        offer = self._reporter.offered(pool)
+        self._start_draining(state, LEASE_EXPIRED, now)
+        state.wanted = offer
+        self._reporter.withdraw(pool)
         return Plan((), self._say("reclaim", now, LEASE_EXPIRED))
 
-    def drained(self, accelerator: str, report: DrainReport, now: Now, *, is_last_look: bool = False) -> Plan:
+    def drained(self, pool: str, report: DrainReport, now: Now, *, is_last_look: bool = False) -> Plan:
         """Take a look at a closed gate's rankers: keep the timing once all have given way, or the time is over."""
-        pool = self._pools[accelerator]
-        if pool.drain_until_ns is None:
+        state = self._pools[pool]
+        if state.drain_until_ns is None:
             return Plan()
-        if report.pending_pids and now.mono_ns < pool.drain_until_ns and not is_last_look:
+        if report.pending_pids and now.mono_ns < state.drain_until_ns and not is_last_look:
             return Plan()
-        pool.drain_until_ns = None
-        self._reporter.completed(_timing(accelerator, pool.reason, report, now))
-        offer, pool.wanted = pool.wanted, None
-        return Plan() if offer is None else self.offer(offer, now)
+        state.drain_until_ns = None
+        self._reporter.completed(_timing(state.accelerator, state.reason, report, now))
+        offer, state.wanted = state.wanted, None
+        return Plan() if offer is None else self.offer(pool, offer, now)
 
     def tick(self, now: Now) -> Plan:
         """Renewals and the heartbeat, where they are due."""
         gates: tuple[GateStep, ...] = ()
         if now.mono_ns >= self._renew_due_ns:
             self._renew_due_ns = now.mono_ns + self._settings.renew_ns
-            gates = tuple(RenewGate(accelerator) for accelerator, pool in self._pools.items() if pool.is_open)
+            gates = tuple(RenewGate(name) for name, pool in self._pools.items() if pool.is_open)
         if now.mono_ns < self._heartbeat_due_ns:
             return Plan(gates)
         # A fixed beat: after a pause of the process one heartbeat is due, not one for each that was missed.
@@ -198,21 +167,21 @@ class HostAgent:
     def stop(self, now: Now, *, reason: str) -> Plan:
         """The agent ends: every gate closed, everything taken back."""
         gates: list[GateStep] = []
-        offered = [accelerator for accelerator in self._pools if self._reporter.offered(accelerator) is not None]
-        for accelerator, pool in self._pools.items():
+        offered = [pool for pool in self._pools if self._reporter.offered(pool) is not None]
+        for name, pool in self._pools.items():
             pool.wanted = None
             if pool.is_open:
-                gates.append(self._close(accelerator, pool, FlipReason.AGENT_STOPPED, reason, now))
-            self._reporter.withdraw(accelerator)
+                gates.append(self._close(name, FlipReason.AGENT_STOPPED, reason, now))
+            self._reporter.withdraw(name)
         return Plan(tuple(gates), self._say("reclaim", now, reason) if offered else ())
 
     def last_word(self, now: Now) -> Plan:
         """After ``stop``: the timings that no record has told yet."""
         return Plan((), self._say("heartbeat", now, "")) if self._reporter.has_news else Plan()
 
-    def _close(self, accelerator: str, pool: _Pool, why: FlipReason, reason: str, now: Now) -> CloseGate:
-        self._start_draining(pool, reason, now)
-        return CloseGate(accelerator, why)
+    def _close(self, pool: str, why: FlipReason, reason: str, now: Now) -> CloseGate:
+        self._start_draining(self._pools[pool], reason, now)
+        return CloseGate(pool, why)
 
     def _start_draining(self, pool: _Pool, reason: str, now: Now) -> None:
         pool.is_open = False

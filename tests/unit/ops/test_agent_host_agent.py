@@ -2,21 +2,13 @@
 
 import pytest
 
-from ops.simulator.host_agent import (
-    LEASE_EXPIRED,
-    AnnounceReclaim,
-    CloseGate,
-    HostAgent,
-    HostAgentSettings,
-    Now,
-    OpenGate,
-    Plan,
-    RenewGate,
-)
-from ops.simulator.host_reporter import HostReporter
+from ops.agent.host_agent import LEASE_EXPIRED, HostAgent, HostAgentSettings
+from ops.agent.host_reporter import HostReporter
+from ops.agent.moments import Now
+from ops.agent.plans import AnnounceReclaim, CloseGate, OpenGate, Plan, RenewGate
 from schemas.framing import decode_as, encode
 from schemas.gate import FlipReason
-from schemas.gate_writer import DrainReport, RankerDrain
+from schemas.gate_drain import DrainReport, RankerDrain
 from schemas.records import CapacityEvent, Offer
 from schemas.records.fields import UnusableReason
 
@@ -56,7 +48,7 @@ def closed_at(seconds: float, *drained: RankerDrain, pending: tuple[int, ...] = 
 
 
 def test_an_offer_opens_the_gate_and_is_a_full_snapshot() -> None:
-    plan = agent().offer(offer(), at(1.0), reason="night")
+    plan = agent().offer("cpu", offer(), at(1.0), reason="night")
     assert plan.gates == (OpenGate("cpu"),)
     record = said(plan)
     assert (record.kind, record.reason, record.seq, record.epoch_ms) == ("offer", "night", 0, EPOCH_MS)
@@ -68,8 +60,8 @@ def test_an_offer_opens_the_gate_and_is_a_full_snapshot() -> None:
 
 def test_other_amounts_are_an_update_that_flips_nothing_and_keeps_since_when() -> None:
     host = agent()
-    host.offer(offer(), at(1.0))
-    plan = host.offer(offer(1.0), at(2.0))
+    host.offer("cpu", offer(), at(1.0))
+    plan = host.offer("cpu", offer(1.0), at(2.0))
     assert plan.gates == ()
     record = said(plan)
     assert (record.kind, record.seq) == ("update", 1)
@@ -78,7 +70,7 @@ def test_other_amounts_are_an_update_that_flips_nothing_and_keeps_since_when() -
 
 def test_unusable_capacity_is_reported_behind_a_closed_gate() -> None:
     host = agent()
-    plan = host.offer(offer(unusable="model_format"), at(1.0))
+    plan = host.offer("cpu", offer(unusable="model_format"), at(1.0))
     assert plan.gates == ()
     assert said(plan).offers[0].unusable == "model_format"
     assert host.reclaim("cpu", at(2.0), reason="owner").gates == ()
@@ -86,18 +78,18 @@ def test_unusable_capacity_is_reported_behind_a_closed_gate() -> None:
 
 def test_capacity_that_becomes_unusable_closes_the_gate_and_one_that_becomes_usable_opens_it() -> None:
     host = agent()
-    host.offer(offer(), at(1.0))
-    assert host.offer(offer(unusable="memory"), at(2.0)).gates == (CloseGate("cpu", FlipReason.RECLAIMED),)
+    host.offer("cpu", offer(), at(1.0))
+    assert host.offer("cpu", offer(unusable="memory"), at(2.0)).gates == (CloseGate("cpu", FlipReason.RECLAIMED),)
     assert host.drained("cpu", closed_at(2.0), at(2.1)) == Plan()
-    plan = host.offer(offer(), at(3.0))
+    plan = host.offer("cpu", offer(), at(3.0))
     assert plan.gates == (OpenGate("cpu"),)
     assert [timing.reason for timing in said(plan).reclaims] == ["memory"]
 
 
 def test_a_reclaim_closes_the_gate_and_withdraws_the_offer() -> None:
     host = agent(pools=("cpu", "gpu"))
-    host.offer(offer(), at(1.0))
-    host.offer(offer(accelerator="gpu"), at(1.0))
+    host.offer("cpu", offer(), at(1.0))
+    host.offer("gpu", offer(accelerator="gpu"), at(1.0))
     plan = host.reclaim("cpu", at(2.0), reason="owner")
     assert plan.gates == (CloseGate("cpu", FlipReason.RECLAIMED),)
     record = said(plan)
@@ -114,21 +106,21 @@ def test_what_is_not_offered_cannot_be_taken_back_or_announced() -> None:
 
 def test_a_notice_is_told_to_rankers_and_kafka_and_kept_by_updates_until_the_reclaim() -> None:
     host = agent()
-    host.offer(offer(), at(1.0))
+    host.offer("cpu", offer(), at(1.0))
     plan = host.notice("cpu", at(2.0), ahead_ns=3 * SECOND_NS, reason="peak")
     assert plan.gates == (AnnounceReclaim("cpu", at(5.0).mono_ns),)
     record = said(plan)
     assert (record.kind, record.offers[0].reclaim_at_ms) == ("notice", at(5.0).wall_ms)
-    assert said(host.offer(offer(1.0), at(3.0))).offers[0].reclaim_at_ms == at(5.0).wall_ms
+    assert said(host.offer("cpu", offer(1.0), at(3.0))).offers[0].reclaim_at_ms == at(5.0).wall_ms
     host.reclaim("cpu", at(5.0), reason="peak")
     host.drained("cpu", closed_at(5.0), at(5.0))
-    assert said(host.offer(offer(), at(6.0))).offers[0].reclaim_at_ms is None
+    assert said(host.offer("cpu", offer(), at(6.0))).offers[0].reclaim_at_ms is None
 
 
 def test_seq_rises_by_one_whatever_is_said() -> None:
     host = agent()
     records = [
-        said(host.offer(offer(), at(0.1))),
+        said(host.offer("cpu", offer(), at(0.1))),
         said(host.tick(at(1.0))),
         said(host.notice("cpu", at(1.1), ahead_ns=SECOND_NS, reason="")),
         said(host.reclaim("cpu", at(1.2), reason="")),
@@ -145,7 +137,7 @@ def test_heartbeats_are_full_snapshots_on_a_fixed_beat() -> None:
         )
     )
     assert host.tick(at(0.2)) == Plan()
-    host.offer(offer(), at(0.25))
+    host.offer("cpu", offer(), at(0.25))
     beats = []
     for tenth in range(3, 45):
         plan = host.tick(at(tenth / 10))
@@ -167,7 +159,7 @@ def test_after_a_pause_one_heartbeat_is_said_not_all_that_were_missed() -> None:
 def test_an_open_gates_lease_is_renewed_and_a_closed_ones_is_not() -> None:
     host = agent()
     assert host.tick(at(0.25)).gates == ()
-    host.offer(offer(), at(0.3))
+    host.offer("cpu", offer(), at(0.3))
     assert host.tick(at(0.4)).gates == ()
     assert host.tick(at(0.5)).gates == (RenewGate("cpu"),)
     assert host.tick(at(0.6)).gates == ()
@@ -185,7 +177,7 @@ def test_ticks_are_due_when_something_is() -> None:
 
 def test_a_reclaims_timing_is_the_slowest_rankers_and_goes_out_with_the_next_record() -> None:
     host = agent()
-    host.offer(offer(), at(1.0))
+    host.offer("cpu", offer(), at(1.0))
     assert said(host.reclaim("cpu", at(2.0), reason="owner")).reclaims == []
     assert host.drained("cpu", closed_at(2.001, pending=(11,)), at(2.01)) == Plan()
     assert host.draining == ["cpu"]
@@ -200,7 +192,7 @@ def test_a_reclaims_timing_is_the_slowest_rankers_and_goes_out_with_the_next_rec
 
 def test_a_reclaim_without_rankers_took_no_time() -> None:
     host = agent()
-    host.offer(offer(), at(1.0))
+    host.offer("cpu", offer(), at(1.0))
     host.reclaim("cpu", at(2.0), reason="owner")
     host.drained("cpu", closed_at(2.0), at(2.01))
     (timing,) = said(host.tick(at(3.0))).reclaims
@@ -209,7 +201,7 @@ def test_a_reclaim_without_rankers_took_no_time() -> None:
 
 def test_a_ranker_that_never_answers_is_reported_as_such_at_the_limit() -> None:
     host = agent()
-    host.offer(offer(), at(1.0))
+    host.offer("cpu", offer(), at(1.0))
     host.reclaim("cpu", at(2.0), reason="owner")
     report = closed_at(2.0, RankerDrain(11, 1_000_000, 2_000_000), pending=(12,))
     assert host.drained("cpu", report, at(6.9)) == Plan()
@@ -222,9 +214,9 @@ def test_a_ranker_that_never_answers_is_reported_as_such_at_the_limit() -> None:
 
 def test_capacity_given_back_before_its_rankers_have_drained_waits_for_them() -> None:
     host = agent()
-    host.offer(offer(), at(1.0))
+    host.offer("cpu", offer(), at(1.0))
     host.reclaim("cpu", at(2.0), reason="owner")
-    assert host.offer(offer(3.0), at(2.1)) == Plan()
+    assert host.offer("cpu", offer(3.0), at(2.1)) == Plan()
     assert host.drained("cpu", closed_at(2.0, pending=(11,)), at(2.2)) == Plan()
     plan = host.drained("cpu", closed_at(2.0, RankerDrain(11, 1_000, 2_000)), at(2.3))
     assert plan.gates == (OpenGate("cpu"),)
@@ -235,16 +227,16 @@ def test_capacity_given_back_before_its_rankers_have_drained_waits_for_them() ->
 
 def test_a_second_reclaim_takes_back_the_wish_to_offer() -> None:
     host = agent()
-    host.offer(offer(), at(1.0))
+    host.offer("cpu", offer(), at(1.0))
     host.reclaim("cpu", at(2.0), reason="owner")
-    host.offer(offer(), at(2.1))
+    host.offer("cpu", offer(), at(2.1))
     assert host.reclaim("cpu", at(2.2), reason="owner") == Plan()
     assert host.drained("cpu", closed_at(2.0), at(2.3)) == Plan()
 
 
 def test_a_lost_lease_is_a_reclaim_that_ends_when_rankers_have_drained() -> None:
     host = agent()
-    host.offer(offer(), at(1.0))
+    host.offer("cpu", offer(), at(1.0))
     plan = host.lease_lost("cpu", at(5.0))
     assert plan.gates == ()
     record = said(plan)
@@ -257,11 +249,11 @@ def test_a_lost_lease_is_a_reclaim_that_ends_when_rankers_have_drained() -> None
 @pytest.mark.parametrize("is_draining", [False, True])
 def test_stopping_closes_and_takes_back_everything_once(is_draining: bool) -> None:
     host = agent(pools=("cpu", "gpu"))
-    host.offer(offer(), at(1.0))
-    host.offer(offer(accelerator="gpu"), at(1.0))
+    host.offer("cpu", offer(), at(1.0))
+    host.offer("gpu", offer(accelerator="gpu"), at(1.0))
     if is_draining:
         host.reclaim("cpu", at(2.0), reason="owner")
-        host.offer(offer(), at(2.1))
+        host.offer("cpu", offer(), at(2.1))
     plan = host.stop(at(3.0), reason="agent_stopped")
     closed = [CloseGate(kind, FlipReason.AGENT_STOPPED) for kind in (("gpu",) if is_draining else ("cpu", "gpu"))]
     assert list(plan.gates) == closed

@@ -1,18 +1,24 @@
 """What one host tells Kafka: numbered records, each a full snapshot of the idle capacity that it offers. Pure."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from schemas.records import CapacityEvent, Offer, ReclaimTiming
 
 Kind = Literal["offer", "update", "reclaim", "heartbeat", "notice"]
 
+# Readers refuse an epoch that is further in the future than INTERTIDAL_SKEW_MS, 5 s; clocks wander by less than this.
+_SET_BACK_MS: Final = 2_000
+
 
 class HostReporter:
     """Keeps the snapshot of one host and writes its next record.
 
-    Within ``epoch_ms``, the agent's start, ``seq`` rises by one with each record. Offers are kept by accelerator
-    kind; records list them by name, so that equal snapshots are equal records. A reclaim's timing waits here for
-    the next record, whatever its kind.
+    Within ``epoch_ms``, the agent's start, ``seq`` rises by one with each record. Offers are kept by pool; records list
+    them by the pools' names, so that equal snapshots are equal records. A reclaim's timing waits here for the next
+    record, whatever its kind.
+
+    Where the wall clock is set back behind the epoch, a new one begins: readers would refuse an epoch in the future,
+    and with it every record until that time has come. A clock that jumps and stays ahead of its epoch changes nothing.
     """
 
     def __init__(self, *, cell: str, host: str, epoch_ms: int) -> None:
@@ -23,17 +29,17 @@ class HostReporter:
         self._offers: dict[str, Offer] = {}
         self._completed: list[ReclaimTiming] = []
 
-    def offered(self, accelerator: str) -> Offer | None:
-        """What the host offers of an accelerator kind now; None when nothing."""
-        return self._offers.get(accelerator)
+    def offered(self, pool: str) -> Offer | None:
+        """What the host offers of a pool now; None when nothing."""
+        return self._offers.get(pool)
 
-    def put(self, offer: Offer) -> None:
-        """Offer capacity, or change what is offered of its accelerator kind."""
-        self._offers[offer.accelerator] = offer
+    def put(self, pool: str, offer: Offer) -> None:
+        """Offer capacity, or change what is offered of a pool."""
+        self._offers[pool] = offer
 
-    def withdraw(self, accelerator: str) -> None:
-        """Offer nothing of an accelerator kind any more; without effect when nothing was."""
-        self._offers.pop(accelerator, None)
+    def withdraw(self, pool: str) -> None:
+        """Offer nothing of a pool any more; without effect when nothing was."""
+        self._offers.pop(pool, None)
 
     def completed(self, timing: ReclaimTiming) -> None:
         """Let the next record tell how a reclaim went."""
@@ -46,6 +52,8 @@ class HostReporter:
 
     def record(self, kind: Kind, *, now_ms: int, reason: str = "") -> CapacityEvent:
         """The host's next record."""
+        if now_ms < self._epoch_ms - _SET_BACK_MS:
+            self._epoch_ms, self._seq = now_ms, 0
         event = CapacityEvent(
             cell=self.cell,
             host=self.host,
@@ -53,7 +61,7 @@ class HostReporter:
             seq=self._seq,
             event_time_ms=now_ms,
             kind=kind,
-            offers=[self._offers[accelerator] for accelerator in sorted(self._offers)],
+            offers=[self._offers[pool] for pool in sorted(self._offers)],
             reason=reason,
             reclaims=self._completed,
         )

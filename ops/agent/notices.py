@@ -1,0 +1,73 @@
+"""What is posted to the agent on loopback: that capacity goes now, or at a time. Pure but for the list that it keeps.
+
+    POST /reclaim   {"pools": ["h200-0"], "at": "2026-03-01T12:00:00Z", "for": "10m", "reason": "launch"}
+
+Every field may be left out: all pools, now, as long as the configuration says, `notice`.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from ops.agent.holds import Hold
+from ops.agent.readings import PoolName
+from ops.times import iso_time, parse_duration_s, parse_time_ms
+from schemas.records.fields import Label
+
+PATH = "/reclaim"
+# More are no notices but a mistake of the caller's; the oldest go.
+_MAX_NOTICES = 1_000
+
+
+class Notice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"for_": "for"}):
+    """The body of a post."""
+
+    pools: list[PoolName] = []
+    at: str | None = None
+    for_: str | None = None
+    reason: Label = "notice"
+
+
+class Notices:
+    """Holds that were posted; any thread may post, another one takes them."""
+
+    def __init__(self, *, hold_s: float, now_ms: Callable[[], int], wake: Callable[[], None]) -> None:
+        self._hold_s = hold_s
+        self._now_ms = now_ms
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._holds: dict[str, Hold] = {}
+        self._num_posted = 0
+
+    def post(self, body: bytes) -> tuple[int, Mapping[str, object]]:
+        """Status and answer: 202 and when it begins and ends, or 400 and what is wrong."""
+        now_ms = self._now_ms()
+        try:
+            notice = msgspec.json.decode(body or b"{}", type=Notice)
+            starts_ms = now_ms if notice.at is None else parse_time_ms(notice.at, now_ms=now_ms)
+            for_s = self._hold_s if notice.for_ is None else parse_duration_s(notice.for_)
+        except (msgspec.DecodeError, ValueError) as error:
+            return 400, {"error": str(error)}
+        with self._lock:
+            self._num_posted += 1
+            hold = Hold(
+                key=f"posted:{self._num_posted}",
+                reason=notice.reason,
+                starts_ms=starts_ms,
+                ends_ms=max(starts_ms, now_ms) + round(for_s * 1e3),
+                pools=tuple(notice.pools),
+            )
+            self._holds[hold.key] = hold
+            while len(self._holds) > _MAX_NOTICES:
+                del self._holds[next(iter(self._holds))]
+        self._wake()
+        return 202, {"starts": iso_time(hold.starts_ms), "ends": iso_time(hold.ends_ms or 0)}
+
+    def holds(self, now_ms: int) -> list[Hold]:
+        """Those that are not over."""
+        with self._lock:
+            for key in [key for key, hold in self._holds.items() if hold.is_over(now_ms)]:
+                del self._holds[key]
+            return list(self._holds.values())
