@@ -1,6 +1,7 @@
 """A whole simulation by tick: every cell of a scenario, over processes, with the same result however many there are."""
 
 import multiprocessing
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -9,6 +10,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from ops.parent_death import dies_with_me, obey_supervisor
 from ops.simulator.scenario_model import Scenario
 from ops.twin.baselines import CONTROLLERS, run_of
 from ops.twin.controllers import Production
@@ -83,7 +85,7 @@ def _all_played(plan: Plan, tables: tuple[ValueTable, ...], *, most: int) -> Ite
         min(plan.num_processes, len(tasks)),
         mp_context=context,
         initializer=_start,
-        initargs=(plan.scenario, tables, most),
+        initargs=(plan.scenario, tables, most, dies_with_me()),
     ) as pool:
         yield from pool.map(_work, tasks)
 
@@ -104,6 +106,12 @@ def _with_curves(play: CellPlay, table: ValueTable) -> CellPlay:
     return replace(play, limits=with_curves(play.limits, table, rates_S=rates_S, factor=twin.curve_error))
 
 
+def cell_with_truth(scenario: Scenario, number: int) -> tuple[CellPlay, ValueTable]:
+    """One cell as ``simulate`` plays it, and what ranking truly earns there."""
+    table = value_table(_question(scenario, number % len(scenario.cells)))
+    return _with_curves(cell_play(scenario, number), table), table
+
+
 def _question(scenario: Scenario, number: int) -> ValueQuestion:
     limits = scenario.cells[number].limits
     return ValueQuestion(
@@ -118,8 +126,10 @@ def _question(scenario: Scenario, number: int) -> ValueQuestion:
 _shared: list[tuple[Scenario, tuple[ValueTable, ...], int]] = []
 
 
-def _start(scenario: Scenario, tables: tuple[ValueTable, ...], most: int) -> None:
-    """What every cell of this process needs, handed over once."""
+def _start(scenario: Scenario, tables: tuple[ValueTable, ...], most: int, environ: dict[str, str]) -> None:
+    """What every cell of this process needs, handed over once. It dies with whoever started it."""
+    os.environ.update(environ)
+    obey_supervisor()
     _shared.append((scenario, tables, most))
 
 

@@ -61,7 +61,7 @@ class ValueQuestion:
     config: WorldConfig = _WORLD
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def value_table(question: ValueQuestion) -> ValueTable:
     """Ranks the drawn requests at all widths; a second or two. ``base_candidates`` is the first width."""
     world = World(question.config)
