@@ -34,6 +34,7 @@ VERBS: Final[dict[str, Verb]] = {
     "control": Verb("ops.control_cli:control", "Hold the targets of cells, let them go, and list what is held."),
     "run": Verb("ops.run_cli:run", "Run one long-running part."),
     "simulate": Verb("ops.twin.cli:simulate_command", "Play a scenario on a fake clock, far faster than real time."),
+    "tune": Verb("ops.tune.cli:tune_command", "Find gains of the control loop on the twin, with margins."),
     "agent": Verb("ops.agent.cli:agent", "Check what a fleet agent sent against the contract."),
     "reclaim": Verb("ops.agent.reclaim_cli:reclaim", "Take a pool of this host back, and wait until it is free."),
     "status": Verb("ops.status.cli:status", "Show cells, targets, pools, lag, and what is stale and why."),

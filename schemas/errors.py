@@ -15,6 +15,7 @@ Reason = Literal[
     "unknown_cell",
     "key_mismatch",
     "wrong_partition",
+    "cannot_be_applied",
 ]
 REASONS: tuple[str, ...] = get_args(Reason)
 

@@ -39,6 +39,8 @@ MAX_COUNT: Final = 2**53
 MAX_SUM_MICRO: Final = 2**63 - 1
 # The largest value whose micro-units surely fit an int64.
 MAX_VALUE: Final = 9e12
+# 2 to this power is the first one above it.
+MAX_EXPONENT: Final = math.frexp(MAX_VALUE)[1]
 
 _Counts = NDArray[np.int64]
 _PACKED: Final = np.dtype("<i8")
@@ -333,11 +335,11 @@ def _checked_counts(*, scale: int, offset: int, counts: bytes) -> _Counts:
     num_buckets = len(counts) // 8
     if num_buckets > MAX_BUCKETS:
         raise ValueError(f"counts: {num_buckets} buckets, more than {MAX_BUCKETS}")
-    # The buckets of the smallest and the largest double (2**-1074, just under 2**1024): all between them fit
-    # MAX_BUCKETS at scale -4, so that no merge falls below MIN_SCALE.
+    # The buckets of the smallest double (2**-1074) and of MAX_VALUE (under 2**44): all between them fit MAX_BUCKETS at
+    # scale -4, so that no merge falls below MIN_SCALE, and no quantile or sum is infinite.
     lowest = ((-1074 << scale) - 1) if scale >= 0 else (-1075 >> -scale)
-    highest = ((1024 << scale) - 1) if scale >= 0 else (1023 >> -scale)
+    highest = ((MAX_EXPONENT << scale) - 1) if scale >= 0 else ((MAX_EXPONENT - 1) >> -scale)
     if num_buckets and not lowest <= offset <= highest - num_buckets + 1:
-        raise ValueError(f"offset: {offset} is beyond the doubles at scale {scale} with {num_buckets} buckets")
+        raise ValueError(f"offset: {offset} is beyond all values at scale {scale} with {num_buckets} buckets")
     counts_B: _Counts = np.frombuffer(counts, dtype=_PACKED)
     return counts_B

@@ -32,9 +32,10 @@ class PoolWindow(Struct, frozen=True, kw_only=True):
     """One pool at a window's end, and what happened to it inside the window. Quantities times 10^6.
 
     ``units_micro``, ``cpu_cores_micro`` and ``memory_bytes`` include what is unusable: usable units are
-    ``units_micro`` less the sum of ``unusable``. ``ages`` lists age classes in rising order, those with neither units
-    nor losses left out; ``age_unit_ms`` sums unit (whole) times age in milliseconds over the usable offers.
-    ``num_hosts_silent`` hosts with ``silent_units_micro`` usable units ran out of their time to live in the window.
+    ``units_micro`` less the sum of ``unusable``; of these ``noticed_units_micro`` are announced to be taken back.
+    ``ages`` lists age classes in rising order, those with neither units nor losses left out; ``age_unit_ms`` sums unit
+    (whole) times age in milliseconds over the usable offers. ``num_hosts_silent`` hosts with ``silent_units_micro``
+    usable units ran out of their time to live in the window.
     """
 
     accelerator: Name

@@ -229,7 +229,7 @@ class ControlAgent:
         except RecordError as error:
             await self._refuse(record, error)
         else:
-            await self._control(window, partition=record.partition)
+            await self._control(window, record)
         event.ack()  # step 4
         self._order.took(record.partition, offset=record.offset)
         self.progress.took(record.partition, offset=record.offset)
@@ -252,18 +252,24 @@ class ControlAgent:
             _log.info("records were let fall on the way: read again", partition=tp.partition, offset=offset)
             await self.app.consumer.seek_wait({tp: offset})
 
-    async def _control(self, window: ControlWindow, *, partition: int) -> None:
-        epoch = await self._epoch(window.cell, partition)
+    async def _control(self, window: ControlWindow, record: RawRecord) -> None:
+        epoch = await self._epoch(window.cell, record.partition)
         key = window.cell.encode()
-        state, records = apply(self._state(key), window, settings=self._settings)  # step 1
+        try:
+            state, records = apply(self._state(key), window, settings=self._settings)  # step 1
+        except Exception as error:  # noqa: BLE001  # whatever is wrong in there
+            # It would fail again after every restart, and hold up all cells of the partition: the cell goes without.
+            _log.exception("window cannot be applied", cell=window.cell, window=window.window_index)
+            await self._refuse(record, RecordError("cannot_be_applied", f"{type(error).__name__}: {error}"))
+            return
         self._check_stall()
         self._table[key] = encode_state(state)  # step 2
-        sends = [self._send(record, epoch=epoch) for record in records]  # step 3
+        sends = [self._send(said, epoch=epoch) for said in records]  # step 3
         await _acknowledged(self._table.last_change, *sends)
-        for record in records:
-            if isinstance(record, CandidateTarget):
-                self._metrics.counter("intertidal_ticks_total").labels(record.cell).inc()
-                self._metrics.gauge("intertidal_candidate_target").labels(record.cell).set(record.candidate_target)
+        for said in records:
+            if isinstance(said, CandidateTarget):
+                self._metrics.counter("intertidal_ticks_total").labels(said.cell).inc()
+                self._metrics.gauge("intertidal_candidate_target").labels(said.cell).set(said.candidate_target)
 
     async def _epoch(self, cell: str, partition: int) -> int:
         """Epoch to speak for a cell with; a new one is in the changelog before anything is said under it."""

@@ -124,7 +124,7 @@ def latency_facts(window: ControlWindow, judged: Judged) -> LatencyFacts:
         window_index=window.window_index,
         source_partition=window.source_partition,
         num_routers=latency.num_routers,
-        num_requests=latency.num_requests,
+        num_requests=_bounded(latency.num_requests),
         latency=latency.latency,
         offered=offered,
         dropped=dropped,

@@ -9,6 +9,8 @@ is returned again: those are the only records that a crash can have kept from th
 window are acknowledged before the next is applied. So an old target is never sent after a newer one.
 """
 
+from typing import TypeVar
+
 import msgspec
 from msgspec import Struct
 
@@ -23,8 +25,11 @@ from streams.control.tick import ticked
 
 # Windows of one kind that may wait for the other: at ten seconds each more than any target stays valid.
 MAX_PENDING = 64
+# And together at most so many bytes: a state is one record of the changelog, which a broker may refuse beyond 1 MiB.
+MAX_PENDING_BYTES = 512 << 10
 
 Applied = tuple[CellState, tuple[Struct, ...]]
+F = TypeVar("F", CapacityFacts, LatencyFacts)
 
 
 def apply(state: CellState, window: ControlWindow, *, settings: ControlSettings = DEFAULT_SETTINGS) -> Applied:
@@ -67,8 +72,7 @@ def _capacity(state: CellState, window: ControlWindow, settings: ControlSettings
     if partner is not None:
         state, sent = _tick(state, facts, partner, sent=sent, settings=settings)
     elif index > state.last_latency:
-        pending = (*state.pending_capacity, facts)[-MAX_PENDING:]
-        state = msgspec.structs.replace(state, pending_capacity=pending)
+        state = msgspec.structs.replace(state, pending_capacity=_waiting(state.pending_capacity, facts))
     return msgspec.structs.replace(state, sent_capacity=sent), sent.records()
 
 
@@ -90,9 +94,17 @@ def _latency(state: CellState, window: ControlWindow, settings: ControlSettings)
     if partner is not None:
         state, sent = _tick(state, partner, facts, sent=sent, settings=settings)
     elif index > state.last_capacity:
-        pending = (*state.pending_latency, facts)[-MAX_PENDING:]
-        state = msgspec.structs.replace(state, pending_latency=pending)
+        state = msgspec.structs.replace(state, pending_latency=_waiting(state.pending_latency, facts))
     return msgspec.structs.replace(state, sent_latency=sent), sent.records()
+
+
+def _waiting(held: tuple[F, ...], newest: F) -> tuple[F, ...]:
+    """The windows of one kind that wait, the newest among them: as many of the last ones as the bounds allow."""
+    kept: tuple[F, ...] = held[-MAX_PENDING + 1 :] + (newest,)  # noqa: RUF005  # unpacked, its type is lost
+    sizes_bytes = [len(msgspec.msgpack.encode(facts)) for facts in kept]
+    while len(kept) > 1 and sum(sizes_bytes) > MAX_PENDING_BYTES:
+        kept, sizes_bytes = kept[1:], sizes_bytes[1:]
+    return kept
 
 
 def _tick(

@@ -6,6 +6,7 @@ installed, or it raises) the last split stays in force and says so; without one 
 """
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,16 +21,19 @@ from streams.control.facts import CapacityFacts, PoolFacts
 from streams.control.settings import MICRO, ControlSettings
 
 NO_CPU = "missing_cpu"
+TERMS_BYTES = 8
 
 
 class Split(Struct, frozen=True, kw_only=True):
     """The split in force. ``accelerators`` had usable units when it was made, ``age_ticks`` ago.
 
-    ``trouble`` says why the allocator could not be asked since.
+    ``terms`` is a digest of the levers' terms then: an operator's change acts at once. ``trouble`` says why the
+    allocator could not be asked since.
     """
 
     allocation: Allocation | None = None
     accelerators: tuple[Name, ...] = ()
+    terms: bytes = b""
     age_ticks: Count = 0
     trouble: Text = ""
 
@@ -69,7 +73,8 @@ def resplit(split: Split, capacity: CapacityFacts, corrections: Corrections, *, 
     """The split of this tick: made anew when that is due."""
     usable = tuple(sorted(pool.accelerator for pool in capacity.pools if pool.usable_units_micro > 0))
     is_due = split.allocation is None or split.age_ticks + 1 >= settings.allocator_ticks
-    if not is_due and usable == split.accelerators:
+    terms = digest_of(capacity.limits.levers)
+    if not is_due and usable == split.accelerators and terms == split.terms:
         return msgspec.structs.replace(split, age_ticks=split.age_ticks + 1)
     try:
         # Here and not above: the solver is needed only where there is something to split.
@@ -80,9 +85,15 @@ def resplit(split: Split, capacity: CapacityFacts, corrections: Corrections, *, 
         return Split(
             allocation=split.allocation,
             accelerators=usable,
+            terms=terms,
             trouble=f"the allocator cannot be asked, the last split is kept: {type(error).__name__}: {error}"[:1_000],
         )
-    return Split(allocation=allocation, accelerators=usable)
+    return Split(allocation=allocation, accelerators=usable, terms=terms)
+
+
+def digest_of(levers: Sequence[LeverTerms]) -> bytes:
+    """What tells the terms of today from those that a split was made under."""
+    return hashlib.sha256(msgspec.msgpack.encode(levers)).digest()[:TERMS_BYTES]
 
 
 def granted(split: Split, capacity: CapacityFacts) -> Granted:

@@ -41,7 +41,7 @@ def ticked(state: CellState, capacity: CapacityFacts, latency: LatencyFacts, *, 
     num_skipped = capacity.window_index - state.last_tick - 1 if state.last_tick != NONE_YET else 0
     if num_skipped >= settings.validity_windows:
         # By then the last target has run out and routers are at base: they rise from there.
-        state = msgspec.structs.replace(state, loop=Loop(), coverage=CoverageLoop(mix=state.coverage.mix))
+        state = msgspec.structs.replace(state, loop=Loop(), coverage=state.coverage.fallen())
     state = _gathered(state, latency)  # step 1
     plan = planned(state, capacity, latency, settings=settings)  # step 2
     inputs = _inputs(state.loop, capacity, latency, plan)
@@ -126,5 +126,6 @@ def _coverage_inputs(loop: CoverageLoop, capacity: CapacityFacts, latency: Laten
         num_samples=evidence.num_samples(seen),
         shed_share=evidence.shed_share(seen),
         num_windows=len(seen.windows),
+        num_offered=latency.powerful.offered,
         hold=plan.hold,
     )

@@ -42,6 +42,8 @@ def _edges(fields: HistogramFields, num_buckets: int) -> NDArray[np.float64]:
 
 def _first(counts_B: _Counts, num_values: int) -> _Counts:
     """How many of each bucket are among the first ``num_values``."""
+    # More than there are could leave the range of int64.
+    num_values = min(num_values, int(counts_B.sum()))
     before_B = np.cumsum(counts_B) - counts_B
     first_B: _Counts = np.clip(num_values - before_B, 0, counts_B)
     return first_B

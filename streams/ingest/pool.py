@@ -61,7 +61,8 @@ class Pool:
         self.providers[group.provider] += units
         if group.unusable is not None:
             self.unusable[group.unusable] += units
-        if group.noticed:
+        # What is of no use now is not counted as usable, so its going takes nothing away.
+        if group.noticed and group.unusable is None:
             self.noticed += units
 
     def note(self, accelerator: str, events: Events) -> None:

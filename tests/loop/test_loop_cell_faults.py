@@ -9,7 +9,7 @@ import pytest
 
 from schemas.records import ControlWindow, LatencyWindow, SegmentTraffic
 from streams.control.state import encode_state
-from tests.loop.cell_rig import LIMITS, SPAN, CellRig
+from tests.loop.cell_rig import LIMITS, SPAN, CellRig, Pool
 from tests.loop.two_routes import Queue, TwoRoutes
 from tests.unit.streams.control_makers import histogram
 
@@ -72,19 +72,20 @@ def no_pool(rig: CellRig) -> list[ControlWindow]:
 
 
 @pytest.mark.parametrize("fault", [no_reporter, garbage_counts, endless_pool, no_pool])
-def test_a_fault_raises_no_target_and_nothing_of_it_stays(fault: Windows):
-    rig = CellRig()
-    rest = rig.run(150)[-1]
+@pytest.mark.parametrize(("rate_per_s", "powerful_ms"), [(100.0, 60.0), (5.0, 60.0), (20.0, 15.0)])
+def test_a_fault_raises_no_target_and_nothing_of_it_stays(fault: Windows, rate_per_s: float, powerful_ms: float):
+    powerful = Queue(lever="sbm", speeds={"a100": 40_000.0}, idle_p99_ms=powerful_ms)
+    plant = TwoRoutes(powerful=powerful, rate_per_s=rate_per_s)
+    rig = CellRig(plant=plant, pools=[Pool(units=0.02 * rate_per_s)])
+    rest = rig.run(200)[-1]
     for _ in range(5):
         before = rig.target
         rig.feed(fault(rig))
         assert rig.target.candidate_target <= before.candidate_target
         # From nothing a handful of requests may try the powerful route.
-        assert rig.target.coverage <= max(before.coverage, 0.02 * TOP)
+        assert rig.target.coverage <= max(before.coverage, LIMITS.rise_share * TOP)
     rig.run(60)
     assert rig.target.candidate_target == pytest.approx(rest.candidate_target, abs=0.02 * SPAN)
-    # A route that seemed to fail again and again is tried less and less often.
-    rig.run(60)
     assert rig.target.coverage == pytest.approx(rest.coverage, abs=0.02 * TOP)
     assert rig.target.extra_budget_units_s == pytest.approx(rest.extra_budget_units_s, rel=0.02)
 
@@ -99,7 +100,7 @@ def test_after_windows_that_never_came_both_go_on_or_begin_anew_as_routers_do(nu
     assert f"{num_missing} windows before this one were skipped" in after.detail
     if is_at_base:
         assert after.candidate_target - 100 <= LIMITS.rise_share * SPAN
-        assert after.coverage <= 0.02 * TOP
+        assert after.coverage <= LIMITS.rise_share * TOP
     else:
         assert after.candidate_target == pytest.approx(before.candidate_target, abs=0.02 * SPAN)
         assert after.coverage == pytest.approx(before.coverage, abs=0.02 * TOP)

@@ -220,13 +220,37 @@ def test_it_is_at_zero_in_the_tick_of_the_fault_and_back_on_the_ramp(fault):
     assert series[-1] == pytest.approx(0.3, abs=1e-6)
 
 
-@pytest.mark.parametrize(("num_requests", "most_ticks"), [(50, 120), (200, 70), (1_000, 30), (10_000, 30)])
-def test_from_nothing_a_cell_rises_within_minutes_even_with_a_handful_of_requests(num_requests, most_ticks):
-    plant = SegmentPlant(num_requests=num_requests, mix=BEFORE, dice=np.random.default_rng(11))
-    rig = CoverageRig(plant=plant, paid_per_s=paid_for(0.3, num_requests))
+@pytest.mark.parametrize("idle_p99_ms", [10.0, 30.0, 90.0])
+@pytest.mark.parametrize("seed", [11, 12, 13])
+@pytest.mark.parametrize(("num_requests", "most_ticks"), [(50, 60), (200, 60), (1_000, 40), (10_000, 40)])
+def test_from_nothing_a_cell_rises_within_minutes_even_with_a_handful_of_requests(
+    num_requests, most_ticks, seed, idle_p99_ms
+):
+    dice = np.random.default_rng(seed)
+    plant = SegmentPlant(num_requests=num_requests, mix=BEFORE, dice=dice, idle_p99_ms=idle_p99_ms)
+    rig = CoverageRig(plant=plant, paid_per_s=paid_for(0.5, num_requests))
     series = rig.run(most_ticks)
-    assert series[-1] == pytest.approx(0.3, abs=0.01)
+    assert series[-1] == pytest.approx(0.5, abs=0.01)
     assert all(after - before <= RISE + 1e-6 for before, after in pairwise([0.0, *series]))
+
+
+@pytest.mark.parametrize("dead_ticks", [0, 1])
+@pytest.mark.parametrize("idle_p99_ms", [20.0, 60.0, 90.0])
+def test_a_route_with_much_room_and_one_with_little_are_found_in_sixty_ticks_and_found_again(idle_p99_ms, dead_ticks):
+    plant = SegmentPlant(num_requests=1_000, mix=BEFORE, capacity=600.0, idle_p99_ms=idle_p99_ms, dead_ticks=dead_ticks)
+    rig = CoverageRig(plant=plant)
+    rest = min(SPAN, (1.0 - idle_p99_ms / 135.0) * 0.6)
+    series = rig.run(60)
+    assert series[-1] == pytest.approx(rest, abs=0.02 * SPAN)
+    assert max(series) <= 1.1 * rest
+    rig.run(60)
+    for _ in range(3):
+        rig.num_routers = 0
+        assert rig.tick().coverage == 0.0
+        rig.num_routers = 1
+        back = rig.run(60)
+        assert all(coverage == pytest.approx(rest, abs=0.02 * SPAN) for coverage in back[12:])
+        assert max(back) <= 1.1 * rest
 
 
 def test_an_hour_in_an_operators_hands_stores_nothing_and_lets_go_without_a_jump():

@@ -17,8 +17,7 @@ from streams.control.believe import believed
 from streams.control.settings import DEFAULT_SETTINGS
 from tests.loop.cell_rig import CELL, SPAN, WINDOW_MS, CellRig
 
-# From nothing the powerful route has no samples yet: it is probed before it rises.
-COVERAGE_RAMP_TICKS = 80
+RAMP_TICKS = 60
 VALIDITY = DEFAULT_SETTINGS.validity_windows
 Windows = Callable[[CellRig], list[ControlWindow]]
 
@@ -81,10 +80,9 @@ def test_half_a_tick_is_none_and_a_cell_that_stays_silent_is_at_base(silence: Wi
     # As if nothing had been while the target was valid; else it has run out, and it rises from base.
     is_held = num_silent < VALIDITY
     assert (first.candidate_target > rig.limits.base_candidates + 0.11 * SPAN) == is_held
-    series = rig.run(5 if is_held else COVERAGE_RAMP_TICKS)
+    series = rig.run(5 if is_held else RAMP_TICKS)
     assert is_back(series[-1], before)
     if not is_held:
-        assert abs(series[60].candidate_target - before.candidate_target) <= 0.02 * SPAN
         rises = [
             later.candidate_target - earlier.candidate_target
             for earlier, later in zip([first, *series], series, strict=False)
@@ -140,9 +138,7 @@ def test_what_is_empty_is_base_or_held_and_the_way_back_is_bounded(fault: Window
         assert (rig.extras, rig.target.coverage) == (0, 0.0)
     else:
         assert is_back(rig.target, before)
-    series = rig.run(COVERAGE_RAMP_TICKS if is_at_base else 5)
-    assert is_back(series[-1], before)
-    assert abs(series[min(60, len(series) - 1)].candidate_target - before.candidate_target) <= 0.02 * SPAN
+    assert is_back(rig.run(RAMP_TICKS if is_at_base else 5)[-1], before)
 
 
 def test_windows_from_the_past_move_nothing_whatever_they_say():

@@ -56,7 +56,7 @@ def decide_coverage(inputs: CoverageInputs, *, loop: CoverageLoop, gains: Gains 
         return _none("", "", loop=CoverageLoop())
     budget = inputs.usable_units * inputs.units_per_unit_s * inputs.limits.utilisation
     if _is_absurd(inputs, budget):
-        return _none("absurd", "a figure is no number or out of all bounds", loop=CoverageLoop())
+        return _none("absurd", "a figure is no number or out of all bounds", loop=loop.fallen())
     learned = msgspec.structs.replace(
         loop,
         mix=mix.updated(loop.mix, inputs.segments),
@@ -66,8 +66,7 @@ def decide_coverage(inputs: CoverageInputs, *, loop: CoverageLoop, gains: Gains 
     )
     fallen = _impossible(inputs)
     if fallen is not None:
-        # Who asks and what the route bore are no worse known for it; everything else starts anew.
-        return _none(*fallen, loop=CoverageLoop(mix=learned.mix, proven=learned.proven))
+        return _none(*fallen, loop=learned.fallen())
     if inputs.hold is not None and inputs.hold.holds_coverage:
         return _spread(_held(inputs, inputs.hold, learned, gains=gains), inputs, budget=budget)
     most_allowed = reach(mix.traffic_of(learned.mix))
@@ -78,7 +77,9 @@ def decide_coverage(inputs: CoverageInputs, *, loop: CoverageLoop, gains: Gains 
 def _is_absurd(inputs: CoverageInputs, budget: float) -> bool:
     limits = inputs.limits
     supply = (inputs.usable_units, inputs.units_per_unit_s, inputs.units_per_upgrade, budget)
-    quantities = (*supply, inputs.planned_rate_per_s, inputs.limit_ms, inputs.powerful_p99_ms or 0.0)
+    # A count that nobody can have counted is no shedding: taken for it, it would outweigh all that is true after it.
+    seen = (inputs.planned_rate_per_s, inputs.powerful_p99_ms or 0.0, inputs.num_offered)
+    quantities = (*supply, *seen, inputs.limit_ms)
     shares = (
         inputs.shed_share,
         limits.shed_allowance,
@@ -128,6 +129,7 @@ def _held(inputs: CoverageInputs, hold: Hold, loop: CoverageLoop, *, gains: Gain
             gains=gains,
             held=True,
             proven=loop.proven,
+            room=loop.room,
             mix=loop.mix,
             correction=loop.correction,
             asked=loop.asked,

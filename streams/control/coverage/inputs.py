@@ -31,8 +31,8 @@ class CoverageInputs:
     is the measured speed of the powerful pool in work units, ``units_per_upgrade`` what one request costs there (0:
     nothing says it), ``planned_rate_per_s`` the request rate to plan for (0: none ever seen). ``num_requests`` and
     ``segments`` are those of the window; ``powerful_p99_ms``, ``num_samples`` and ``shed_share`` of the upgrades
-    offered are of the powerful route in the last ``num_windows`` windows merged. ``estimates`` are upper bounds of
-    value per cost by segment.
+    offered are of the powerful route in the last ``num_windows`` windows merged, ``num_offered`` are the upgrades of
+    the last of them alone. ``estimates`` are upper bounds of value per cost by segment.
     """
 
     limits: CellLimits
@@ -47,6 +47,7 @@ class CoverageInputs:
     num_samples: int
     shed_share: float
     num_windows: int = 1
+    num_offered: int = 0
     estimates: Mapping[str, float] = field(default_factory=dict)
     hold: Hold | None = None
 

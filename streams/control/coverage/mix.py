@@ -33,6 +33,8 @@ MAX_SEGMENTS = 64
 LEAST_SEEN = 0.5
 # More requests of one segment in one window are counted as so many: sums stay within what a state may hold.
 MAX_COUNTED = 10**9
+# And so do those of all others together.
+MAX_QUANTITY = 1e12
 
 
 class SegmentMemory(Struct, frozen=True, kw_only=True):
@@ -81,7 +83,7 @@ def updated(mix: Mix, window: tuple[SegmentTraffic, ...]) -> Mix:
                 allowed=settled * old.allowed + num_allowed,
             )
         )
-    return Mix(segments=_bounded(memories), squares=recent * recent * mix.squares + num_requests)
+    return Mix(segments=_bounded(memories), squares=min(MAX_QUANTITY, recent * recent * mix.squares + num_requests))
 
 
 def traffic_of(mix: Mix) -> tuple[Traffic, ...]:
@@ -119,9 +121,9 @@ def _bounded(memories: list[SegmentMemory]) -> tuple[SegmentMemory, ...]:
         kept.append(
             SegmentMemory(
                 segment=OTHER_SEGMENT,
-                recent=math.fsum(memory.recent for memory in rest),
-                seen=math.fsum(memory.seen for memory in rest),
-                allowed=math.fsum(memory.allowed for memory in rest),
+                recent=min(MAX_QUANTITY, math.fsum(memory.recent for memory in rest)),
+                seen=min(MAX_QUANTITY, math.fsum(memory.seen for memory in rest)),
+                allowed=min(MAX_QUANTITY, math.fsum(memory.allowed for memory in rest)),
             )
         )
     return tuple(sorted(kept, key=lambda memory: memory.segment))

@@ -5,9 +5,10 @@ Position, errors and gains are those of the candidate loop (``streams.control.pi
 
 Nothing is known of a route that nobody uses. So where there are too few samples, a small share of requests tries it,
 enough for ``min_samples`` within PROBE_TICKS; what is beyond that is held. A route that was left at zero is tried again
-after two ticks, then four, and so on up to RETRY_TICKS while it fails, so that a slow model is no oscillation. What the
-route was last seen to bear is known: up to there the coverage returns by full steps when capacity does, however few
-requests there are.
+after two ticks, then four, and so on up to RETRY_TICKS while it fails, so that a slow model is no oscillation. A
+route of which nothing is known yet is tried more boldly. What it was last seen to bear is known: up to there the
+coverage returns by full steps when capacity or sight does, however few requests there are. How much room it showed next
+to idle is known too, and makes the gain upwards fit the route.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from schemas.records import CellLimits
 from streams.control.coverage.ceiling import Ceiling
 from streams.control.coverage.inputs import CoverageInputs, CoverageReason
 from streams.control.coverage.loop import CoverageLoop
-from streams.control.error import Error, latency_error, shed_error
+from streams.control.error import ROOM, Error, latency_error, shed_error
 from streams.control.evidence import Evidence
 from streams.control.gains import Gains
 from streams.control.pid import Slew, Step, step
@@ -30,7 +31,15 @@ STEADY_SHARE = 0.001
 # Of the span; with many requests it is known within a few ticks, and no more than this rocks where a route is bad.
 PROBE_SHARE = 0.02
 PROBE_TICKS = 20
+# A route of which nothing bad is known is tried by twice as many, and known in half the time.
+FIRST_TRY = 2
 RETRY_TICKS = 64
+# Room of a route whose p99 is 2/9 of its setpoint when idle: the gains are made for that, or for more.
+FULL_ROOM = 3.5
+# Three times the gain upwards is about that downwards, so that noise, which goes both ways, leaves it in place.
+MOST_PACE = 3.0
+# Windows that count in one step: with the gains at hand four double the coverage at most.
+MOST_COUNTED = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +61,7 @@ def steered(inputs: CoverageInputs, loop: CoverageLoop, *, ceiling: Ceiling, gai
         loop,
         coverage=coverage,
         proven=min(loop.proven, coverage) if is_ruled_anew else loop.proven,
+        room=0.0 if is_ruled_anew else loop.room,
         memory=None if changed else loop.memory,
         hold_ticks=max(0, loop.hold_ticks - 1),
         retry_ticks=max(0, loop.retry_ticks - 1),
@@ -60,7 +70,7 @@ def steered(inputs: CoverageInputs, loop: CoverageLoop, *, ceiling: Ceiling, gai
         held=False,
     )
     most = BUMPLESS_SHARE if changed else 1.0
-    silence = _silence(inputs, gains)
+    silence = _silence(inputs, loop, gains)
     if silence is not None:
         return _kept(inputs, loop, ceiling=ceiling, most=most, silence=silence)
     return _moved(inputs, loop, ceiling=ceiling, most=most, gains=gains)
@@ -71,10 +81,12 @@ def rules_of(limits: CellLimits) -> CellLimits:
     return msgspec.structs.replace(limits, levers=[]) if limits.levers else limits
 
 
-def _silence(inputs: CoverageInputs, gains: Gains) -> str | None:
+def _silence(inputs: CoverageInputs, loop: CoverageLoop, gains: Gains) -> str | None:
     """Why the loop cannot tell anything in this window, or None."""
     if inputs.num_requests <= 0:
         return "no request in the window"
+    if loop.coverage <= 0.0:
+        return "no upgrade was asked for"
     if inputs.powerful_p99_ms is None or inputs.num_samples < gains.min_samples:
         return f"{inputs.num_samples} samples so far, fewer than {gains.min_samples}"
     return None
@@ -90,9 +102,11 @@ def _kept(inputs: CoverageInputs, loop: CoverageLoop, *, ceiling: Ceiling, most:
         reason, detail = ceiling.binds, ceiling.detail
     elif coverage <= 0.0 and loop.retry_ticks > 0:
         detail = f"{silence}; the powerful route failed, it is tried again in {loop.retry_ticks} ticks"
+    elif coverage > 0.0 and (inputs.shed_share > inputs.limits.shed_allowance or loop.hold_ticks > 0):
+        detail = f"{silence}; too much was shed: no rise"
     elif inputs.num_requests > 0 and loop.retry_ticks == 0:
         rise = min(inputs.limits.rise_share, most) * span
-        probe = min(_probe_share(inputs, loop) * span, ceiling.coverage)
+        probe = _probe(inputs, loop, ceiling=ceiling)
         proven = min(loop.proven, ceiling.coverage)
         if coverage < proven and loop.hold_ticks == 0:
             coverage = min(proven, coverage + rise)
@@ -100,14 +114,30 @@ def _kept(inputs: CoverageInputs, loop: CoverageLoop, *, ceiling: Ceiling, most:
         elif coverage <= probe:
             coverage = min(probe, coverage + rise)
             reason = "probing"
-    return Steered(reason=reason, detail=detail, loop=msgspec.structs.replace(loop, coverage=coverage))
+    return Steered(
+        reason=reason,
+        detail=detail,
+        loop=msgspec.structs.replace(
+            loop,
+            coverage=coverage,
+            # What still comes of a route that was left says nothing of how it will do when it is tried again.
+            evidence=loop.evidence if loop.coverage > 0.0 else Evidence(),
+        ),
+    )
 
 
-def _probe_share(inputs: CoverageInputs, loop: CoverageLoop) -> float:
-    """Share of the span that gives ``min_samples`` within PROBE_TICKS; at most one tick's rise."""
+def _probe(inputs: CoverageInputs, loop: CoverageLoop, *, ceiling: Ceiling) -> float:
+    """Coverage that gives ``min_samples`` within PROBE_TICKS, one tick's rise at most; the first time twice of both.
+
+    Twice is for a route of which nothing is known, so nothing bad either, and no more than half of what there can be.
+    """
     assert loop.gains is not None
-    samples_at_span = PROBE_TICKS * inputs.num_requests * inputs.limits.max_coverage
-    return min(inputs.limits.rise_share, max(PROBE_SHARE, loop.gains.min_samples / samples_at_span))
+    span = inputs.limits.max_coverage
+    fewest = loop.gains.min_samples / (PROBE_TICKS * inputs.num_requests)
+    careful = min(inputs.limits.rise_share * span, max(PROBE_SHARE * span, fewest))
+    is_first = loop.cause is None and loop.num_failures == 0 and loop.proven <= 0.0
+    bold = min(inputs.limits.rise_share * span, fewest) * FIRST_TRY if is_first else 0.0
+    return min(ceiling.coverage, max(careful, min(bold, ceiling.coverage / 2.0)))
 
 
 def _moved(inputs: CoverageInputs, loop: CoverageLoop, *, ceiling: Ceiling, most: float, gains: Gains) -> Steered:
@@ -124,9 +154,11 @@ def _moved(inputs: CoverageInputs, loop: CoverageLoop, *, ceiling: Ceiling, most
         gains=gains,
         slew=Slew(rise=min(limits.rise_share, most) if may_rise else 0.0, fall=most),
     )
+    room = max(loop.room, error.value)
     if error.value > 0.0 and may_rise:
         # As far as the route was seen to bear it, there is nothing to find out step by step.
-        known = min(loop.proven / span, most_now, before + min(limits.rise_share, most))
+        further = max(loop.proven / span, _further(moved, inputs.num_windows, before=before, error=error, room=room))
+        known = min(further, most_now, before + min(limits.rise_share, most))
         moved = replace(moved, position=max(moved.position, known))
     # The ceiling is what binds where the loop would go beyond it, or was beyond it and did not come down by itself.
     capped = ceiling.binds is not None and moved.position >= most_now and (error.value > 0.0 or before > most_now)
@@ -153,11 +185,29 @@ def _moved(inputs: CoverageInputs, loop: CoverageLoop, *, ceiling: Ceiling, most
             hold_ticks=hold_ticks,
             # Measured where it was before the step.
             proven=min(loop.proven, moved.position * span) if error.value < 0.0 else max(loop.proven, loop.coverage),
+            room=room,
             retry_ticks=retry_ticks,
             num_failures=num_failures,
             evidence=Evidence(),
         ),
     )
+
+
+def _further(moved: Step, num_windows: int, *, before: float, error: Error, room: float) -> float:
+    """How far up a step goes where it is known how much room the route had next to idle.
+
+    In an M/M/1 queue the error is linear in the load: e = room x (1 - load / rest). So e / room tells how far it is to
+    the rest, whatever the route, and one with little room goes there by larger steps for the same error. Below half of
+    the rest every window counts that a small cell waited for its samples, up to twice of what it is now. Where the room
+    is beyond what an error can say, none of that is known.
+    """
+    if room >= ROOM:
+        return moved.position
+    pace = max(1.0, min(MOST_PACE, FULL_ROOM / room))
+    paced = moved.position + (pace - 1.0) * moved.integral
+    if error.value <= room / 2.0:
+        return paced
+    return max(paced, min(2.0 * before, paced + (min(num_windows, MOST_COUNTED) - 1) * pace * moved.integral))
 
 
 def _worse_error(inputs: CoverageInputs, gains: Gains) -> Error:

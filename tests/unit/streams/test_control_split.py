@@ -11,7 +11,7 @@ from streams.control.allocator.allocation import Allocation, LeverGrant, PoolGra
 from streams.control.facts import CapacityFacts, PoolFacts
 from streams.control.processor import apply
 from streams.control.settings import ControlSettings
-from streams.control.split import Corrections, Split, granted, pool_supply, resplit, supply_of
+from streams.control.split import Corrections, Split, digest_of, granted, pool_supply, resplit, supply_of
 from streams.control.state import CellState
 from tests.loop.cell_rig import GIB, LIMITS, RMA, SBM, CellRig, Pool, fit
 from tests.unit.streams.control_makers import capacity_window, latency_window
@@ -63,6 +63,7 @@ def half_and_half(*accelerators: str) -> Split:
     return Split(
         allocation=Allocation(pools=pools, value_s=1.0, mode="program", detail="made by hand"),
         accelerators=accelerators,
+        terms=digest_of(LIMITS.levers),
     )
 
 
@@ -104,6 +105,17 @@ def test_it_is_made_at_once_when_a_pool_appears_or_vanishes_or_falls_to_nothing(
     split = resplit(split, facts(*pools), NO_CORRECTIONS, settings=SETTINGS)
     assert (len(runs), split.age_ticks) == (2, 0)
     resplit(split, facts(*pools), NO_CORRECTIONS, settings=SETTINGS)
+    assert len(runs) == 2
+
+
+def test_it_is_made_at_once_when_the_terms_of_a_lever_change(runs):
+    split = resplit(Split(), facts(pool()), NO_CORRECTIONS, settings=SETTINGS)
+    changed = facts(pool())
+    levers = [msgspec.structs.replace(terms, max_share=0.25) for terms in changed.limits.levers]
+    changed = msgspec.structs.replace(changed, limits=msgspec.structs.replace(changed.limits, levers=levers))
+    split = resplit(split, changed, NO_CORRECTIONS, settings=SETTINGS)
+    assert len(runs) == 2
+    resplit(split, changed, NO_CORRECTIONS, settings=SETTINGS)
     assert len(runs) == 2
 
 

@@ -96,6 +96,7 @@ def test_without_sbm_there_is_nothing_to_say():
         ({"planned_rate_per_s": math.inf}, "absurd"),
         ({"units_per_upgrade": math.nan}, "absurd"),
         ({"shed_share": math.nan}, "absurd"),
+        ({"num_offered": 2**62}, "absurd"),
         ({"segments": (SegmentTraffic(segment="a", num_requests=-1),)}, "absurd"),
     ],
 )
@@ -200,6 +201,34 @@ def test_what_was_borne_before_is_returned_to_without_waiting():
     assert series == pytest.approx([0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.3, 0.3])
     # Measured as too much there, it is no longer counted on.
     assert decide_coverage(inputs(powerful_p99_ms=250.0), loop=loop).loop.proven < 0.3
+
+
+def test_no_fall_for_want_of_capacity_or_sight_forgets_the_route_or_its_failures():
+    loop = at(0.3, proven=0.3, room=1.0, num_failures=3, retry_ticks=5)
+    for change in ({"usable_units": 0.0}, {"num_routers": 0}, {"shed_share": math.nan}):
+        fallen = decide_coverage(inputs(**change), loop=loop).loop
+        assert (fallen.proven, fallen.room, fallen.num_failures, fallen.retry_ticks) == (0.3, 1.0, 3, 4)
+        # What was borne under other limits is not known to be borne under these.
+        anew = limits_with(powerful_limit_ms=100.0)
+        assert decide_coverage(inputs(limits=anew), loop=fallen).loop.proven == 0.0
+
+
+def test_what_still_comes_of_a_route_that_was_left_is_not_held_against_it():
+    left = at(0.0, evidence=Evidence(latency=histogram([9_000.0] * 60), offered=60, dropped=60), num_failures=1)
+    decision = decide_coverage(inputs(powerful_p99_ms=9_000.0, shed_share=1.0), loop=left)
+    assert (decision.reason, decision.loop.num_failures, decision.loop.evidence) == ("probing", 1, Evidence())
+
+
+def test_a_route_with_little_room_rises_by_larger_steps_and_one_beyond_measure_does_not():
+    def rise(p99_ms: float, room: float, num_windows: int = 1) -> float:
+        seen = {"powerful_p99_ms": p99_ms, "num_windows": num_windows, "usable_units": 10.0 * PAID}
+        return decide_coverage(inputs(**seen), loop=at(0.1, room=room)).coverage - 0.1
+
+    assert rise(120.0, 0.5) == pytest.approx(3.0 * rise(120.0, 4.0))
+    assert rise(120.0, 0.5, 4) > rise(120.0, 0.5)
+    # Close to its rest the windows do not count, nor do they where it may be anywhere.
+    assert rise(160.0, 0.5, 4) == rise(160.0, 0.5)
+    assert rise(30.0, 4.0, 4) == rise(30.0, 4.0)
 
 
 def test_an_operators_word_holds_it_within_the_limits():
