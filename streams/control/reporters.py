@@ -41,8 +41,6 @@ from streams.control.suspects import Case, Suspects, updated
 
 QUANTILE = 0.99
 # The p99 of ten values is their largest: of exponential times it is within a factor of eight but once in 100,000.
-# The largest logarithm whose power is a float.
-MAX_LOG = 700.0
 MIN_SAMPLES = 10
 # Whoever did less than this share of what is usual hardly weighs in the sums, and its speed is mostly chance.
 MIN_WORK_SHARE = 1.0 / 8.0
@@ -126,7 +124,7 @@ def _compared(
 ) -> _Figure:
     """A figure that should be about the same for all; ``logs`` are of those that can be judged."""
     off = outliers(logs, distrusted=suspects.excluded(name))
-    factors = {source: math.exp(min(distance, MAX_LOG)) for source, distance in off.items()}
+    factors = {source: math.exp(distance) for source, distance in off.items()}
     return _Figure(name=name, sources=sources, num_judged=len(logs), factors=factors, raised_by_high=high_raises)
 
 

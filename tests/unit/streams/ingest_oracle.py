@@ -162,7 +162,7 @@ def _pools(
             "units": sum(_micro(offer.units) for _, offer in mine),
             "cpu_cores": sum(_micro(offer.cpu_cores) for _, offer in mine),
             "memory": sum(offer.memory_bytes for _, offer in mine),
-            "noticed": sum(_micro(offer.units) for _, offer in mine if offer.reclaim_at_ms is not None),
+            "noticed": sum(_micro(offer.units) for _, offer in usable if offer.reclaim_at_ms is not None),
             "num_offers": num_offers[name],
             "num_reclaims": num_reclaims[name],
             "causes": _by(mine, lambda offer: offer.idle_cause),

@@ -257,3 +257,11 @@ def test_events_are_snapshots() -> None:
     for record in events:
         accept(cell, record)
     assert [pool.accelerator for pool in capacity_of(cell.close(10, LIMITS)).pools] == ["kind-2"]
+
+
+def test_what_is_of_no_use_takes_nothing_away_when_it_is_announced_to_go() -> None:
+    cell = capacity_cell()
+    offers = [offer("a100", 4.0), offer("a100", 3.0, unusable="memory", reclaim_at_ms=5)]
+    accept(cell, event(host="a", at_ms=1_000, kind="offer", offers=offers))
+    (pool,) = as_read(cell.close(10, LIMITS), kind="capacity").pools
+    assert (pool.units_micro, pool.noticed_units_micro) == (7_000_000, 0)
