@@ -89,6 +89,7 @@ def test_reporters_that_answered_more_than_there_are_values_are_left_out():
         reporters=figures,
     )
     window = latency_window(1)
+    assert window.latency is not None
     assert after(with_latency(window, routes=[*window.latency.routes, route])).last_latency == 1
 
 
