@@ -1,5 +1,6 @@
 """`intertidal control`: an operator's hold on the targets of cells."""
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -8,7 +9,7 @@ import click
 import msgspec
 
 from ops.connection import broker_config, namespace, time_settings
-from ops.control_orders import chosen_cells, local_ms, order
+from ops.control_orders import check_choice, chosen_cells, local_ms, order
 from ops.errors import UserError
 from ops.holds import holds, line_of
 from schemas.kafka.admin import BrokerError
@@ -88,6 +89,9 @@ def override(candidates: int | None, coverage: float | None, **given: Any) -> No
     """
     if candidates is None and coverage is None:
         raise click.UsageError("an override needs --candidates, --coverage or both.")
+    # NaN, which click's ranges let through.
+    if coverage is not None and math.isnan(coverage):
+        raise click.UsageError("--coverage: not a share of requests.")
     order("override", candidates=candidates, coverage=coverage, **given)
 
 
@@ -114,11 +118,13 @@ def list_holds(names: Sequence[str], everyone: bool, as_json: bool) -> None:
     Example:
       intertidal control list --json
     """
+    everyone = everyone or not names
+    check_choice(names, everyone=everyone)
     # Decodes controllers' states: not needed to say a word.
     from ops.control_log import ControlLog
 
     config, now_ms = broker_config("control"), local_ms()
-    cells = chosen_cells(config, names, everyone=everyone or not names, now_ms=now_ms)
+    cells = chosen_cells(config, names, everyone=everyone, now_ms=now_ms)
     try:
         with ControlLog(config, namespace(), time=time_settings()) as log:
             facts = log.read(cell.cell for cell in cells)

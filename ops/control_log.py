@@ -14,7 +14,7 @@ from ops.status.tails import Place, Span, Tails
 from ranking.client.fence import ShutOutError
 from ranking.client.target_table import TargetTable
 from schemas.dead_letters import RawRecord
-from schemas.epochs import epoch_of
+from schemas.epochs import NO_EPOCH, epoch_of
 from schemas.errors import RecordError, SchemaPendingError
 from schemas.framing import Decoder
 from schemas.kafka.admin import BrokerError
@@ -58,7 +58,7 @@ class ControlLog:
         """What is said of each cell; raises BrokerError naming what is missing.
 
         1. the topics are there; 2. where each partition begins and ends; 3. the last snapshots; 4. the windows since
-        then, for the commands among them; 5. the last targets.
+        those that they were made from, for the commands among them; 5. the last targets.
         """
         facts = {cell: CellFacts() for cell in cells}
         places = self._places()  # 1
@@ -90,40 +90,50 @@ class ControlLog:
         return {topic: [(name, number) for number in range(num_partitions[name])] for topic, name in names.items()}
 
     def _snapshots(self, facts: Mapping[str, CellFacts], spans: Mapping[Place, Span]) -> dict[str, int]:
-        """Take the hold of each cell's last snapshot; returns when each was appended."""
+        """Take the hold of each cell's last snapshot; returns since when commands may be missing in it.
+
+        The last one is that of the highest epoch: a controller that another has taken over from may still write.
+        """
         decoder = Decoder(CONTROL_STATE.record_types)
-        appended_ms = {}
+        epochs: dict[str, int] = {}
+        since_ms = {}
         for message in self._tails.read(spans):
             raw = raw_record(message)
             try:
-                snapshot = decoder.decode(raw.value)
+                snapshot, epoch = decoder.decode(raw.value), epoch_of(raw.headers)
             except (RecordError, SchemaPendingError):
                 continue
             if not isinstance(snapshot, ControllerSnapshot) or snapshot.cell not in facts:
                 continue
+            if epoch < epochs.get(snapshot.cell, NO_EPOCH):
+                continue
+            epochs[snapshot.cell] = epoch
             try:
-                facts[snapshot.cell].snapshot_hold = decode_state(snapshot.state).hold
+                state = decode_state(snapshot.state)
             except StateError as error:
                 self.unreadable[snapshot.cell] = str(error)
-            else:
-                self.unreadable.pop(snapshot.cell, None)
-            appended_ms[snapshot.cell] = raw.timestamp_ms
-        return appended_ms
+                continue
+            self.unreadable.pop(snapshot.cell, None)
+            facts[snapshot.cell].snapshot_hold = state.hold
+            # A controller that was down appends late what it makes of an early window: the words in between it has
+            # yet to hear.
+            since_ms[snapshot.cell] = min(raw.timestamp_ms, (snapshot.window_index + 1) * state.window_ms)
+        return since_ms
 
     def _since(
         self,
         places: Iterable[Place],
         extents: Mapping[Place, Extent],
         cells: Iterable[str],
-        appended_ms: Mapping[str, int],
+        since_ms: Mapping[str, int],
     ) -> dict[Place, Span]:
-        """Of each partition that holds a cell, what was appended since the oldest of its cells' snapshots."""
+        """Of each partition that holds a cell, what was appended since the oldest of its cells' times."""
         by_number = {number: (name, number) for name, number in places}
         # Without a snapshot everything that may be read is.
         oldest_ms: dict[Place, int] = {}
         for cell in cells:
             place = by_number[partition_for(cell.encode(), len(by_number))]
-            oldest_ms[place] = min(oldest_ms.get(place, self.newest_ms), appended_ms.get(cell, 0))
+            oldest_ms[place] = min(oldest_ms.get(place, self.newest_ms), since_ms.get(cell, 0))
         spans = {}
         for place, time_ms in oldest_ms.items():
             extent = extents[place]

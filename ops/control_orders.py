@@ -36,6 +36,7 @@ def order(
     **said: Any,
 ) -> None:
     """Say one word to all the chosen cells, or to none where one of them cannot hear it."""
+    check_choice(said["names"], everyone=said["everyone"])
     now_ms = local_ms()
     try:
         expires_ms = None if action == "resume" else expiry_ms(duration=duration, until=until, now_ms=now_ms)
@@ -65,10 +66,14 @@ def order(
     _report(windows, _send(config, windows, now_ms=now_ms), as_json=as_json)
 
 
-def chosen_cells(config: Config, names: Sequence[str], *, everyone: bool, now_ms: int) -> list[CellDeclaration]:
-    """The cells of those names, or every one that is not retired; raises UsageError or UserError."""
+def check_choice(names: Sequence[str], *, everyone: bool) -> None:
+    """Raises UsageError unless cells are named or all are meant: before a broker is looked for."""
     if bool(names) == everyone:
         raise click.UsageError("which cells? Give --cell, once or more, or --all.")
+
+
+def chosen_cells(config: Config, names: Sequence[str], *, everyone: bool, now_ms: int) -> list[CellDeclaration]:
+    """The cells of those names, or every one that is not retired; raises UserError."""
     declared = declared_cells(config)
     if everyone:
         names = [name for name, cell in declared.items() if not is_retired(cell, now_ms=now_ms)]

@@ -19,7 +19,10 @@ Time = Annotated[datetime, Meta(tz=True)]
 
 
 class HoldStatus(Struct, frozen=True, kw_only=True):
-    """One hold in force. ``target`` is what the cell's controller asks for now and why, null where it never spoke."""
+    """One hold in force. ``target`` is what the cell's controller asked for last and why, null where it never spoke.
+
+    ``is_applied``: that target is still valid and follows the hold in all that the hold names.
+    """
 
     cell: str
     action: str
@@ -31,6 +34,8 @@ class HoldStatus(Struct, frozen=True, kw_only=True):
     left_s: float | None
     target: int | None
     target_reason: str | None
+    coverage_reason: str | None
+    is_target_expired: bool
     is_applied: bool
 
 
@@ -65,8 +70,25 @@ def _holds(facts: Mapping[str, CellFacts], *, now_ms: int) -> Iterable[HoldStatu
             left_s=(hold.expires_ms - now_ms) / MS_PER_S if hold.expires_ms is not None else None,
             target=target.candidate_target if target is not None else None,
             target_reason=target.reason if target is not None else None,
-            is_applied=target is not None and OPERATOR in (target.reason, target.coverage_reason),
+            coverage_reason=target.coverage_reason if target is not None else None,
+            is_target_expired=target is not None and _is_expired(target, now_ms=now_ms),
+            is_applied=target is not None and not _is_expired(target, now_ms=now_ms) and _follows(target, hold),
         )
+
+
+def _is_expired(target: CandidateTarget, *, now_ms: int) -> bool:
+    # As whoever applies it judges: up to that millisecond it counts.
+    return now_ms > target.valid_until_ms
+
+
+def _follows(target: CandidateTarget, hold: Hold) -> bool:
+    if hold.holds_candidates:
+        held = hold.candidate_target
+        if target.reason != OPERATOR or (held is not None and target.candidate_target != held):
+            return False
+    # Without a stronger model there is no coverage that a freeze could hold.
+    has_nothing_to_hold = hold.action == "freeze" and not target.coverage_reason
+    return not hold.holds_coverage or has_nothing_to_hold or target.coverage_reason == OPERATOR
 
 
 def line_of(hold: HoldStatus) -> str:
@@ -78,7 +100,10 @@ def line_of(hold: HoldStatus) -> str:
         now = f"applied, target {hold.target}"
     elif hold.target is None:
         now = "no target yet"
+    elif hold.is_target_expired:
+        now = "not applied, target expired"
     else:
-        now = f"not applied, target {hold.target} ({hold.target_reason})"
+        coverage = f", coverage: {hold.coverage_reason}" if hold.coverage_reason else ""
+        now = f"not applied, target {hold.target} ({hold.target_reason}{coverage})"
     held = f" {' and '.join(what)}" if what else ""
     return f"{hold.cell:<24} {hold.action}{held}{until} by {hold.operator}: {hold.reason} [{now}]"

@@ -48,8 +48,6 @@ def run() -> None:
       KAFKA_BOOTSTRAP=127.0.0.1:9092 intertidal run router --id router-1
     """
     obey_supervisor()
-    if not os.environ.get(BOOTSTRAP_ENV):
-        os.environ[BOOTSTRAP_ENV] = require_broker().bootstrap
 
 
 @run.command()
@@ -265,7 +263,10 @@ def _play_agents(scenario: str, *, base_dir: Path | None, duration_s: float | No
 
 @contextmanager
 def _part(name: str) -> Iterator[None]:
-    """Logging in the part's name, and what a person can put right as one line."""
+    """A broker, logging in the part's name, and what a person can put right as one line."""
+    # Not before: wrong use and --help need none.
+    if not os.environ.get(BOOTSTRAP_ENV):
+        os.environ[BOOTSTRAP_ENV] = require_broker().bootstrap
     set_up_logging(name, level=os.environ.get("INTERTIDAL_LOG_LEVEL", "INFO"))
     try:
         yield

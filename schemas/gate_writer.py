@@ -21,6 +21,7 @@ from schemas.gate import (
     OPENED_WORD,
     REASON_WORD,
     SLOT_PID,
+    SLOT_PID_START,
     SLOT_STATE,
     SLOT_WORDS,
     TAKEN,
@@ -198,10 +199,12 @@ class GateWriter:
         return tuple(slot for slot in (read_slot(file, number) for number in range(NUM_SLOTS)) if slot.state == TAKEN)
 
     def ranker_pids(self) -> frozenset[int]:
-        """Return the processes that have taken a slot, also those that have died since: one read, for looking often."""
+        """Return the live processes that have a slot: one read of the file, and no process that took over a pid."""
         slots = self._sound().words(slot_word(0, 0), NUM_SLOTS * SLOT_WORDS)
-        taken = range(SLOT_STATE, len(slots), SLOT_WORDS)
-        return frozenset(slots[at - SLOT_STATE + SLOT_PID] for at in taken if slots[at] == TAKEN)
+        taken = [at for at in range(0, len(slots), SLOT_WORDS) if slots[at + SLOT_STATE] == TAKEN]
+        return frozenset(
+            slots[at + SLOT_PID] for at in taken if self._starts(slots[at + SLOT_PID]) == slots[at + SLOT_PID_START]
+        )
 
     def wait_drained(
         self, timeout_s: float, *, poll_s: float = 0.0005, sleep: Callable[[float], None] = time.sleep

@@ -3,8 +3,8 @@
 Three threads: the loop here looks at claims and flips gates, and touches neither broker nor driver; one reads sources
 (`sampler`), one sends (`outbox`). On the way out
 
-1. every gate is closed and the reclaim told, 2. rankers are waited for and their timings told, 3. what the broker has
-acknowledged in time is done, the rest stays in the spool, 4. the gate files are let go.
+1. every gate is closed and the reclaim told, 2. rankers are waited for and their timings told, 3. the gate files are
+let go, 4. what the broker has acknowledged in time is done, the rest stays in the spool.
 """
 
 import signal
@@ -40,6 +40,7 @@ from ops.telemetry.metrics import Metrics
 from ops.telemetry.stop_signals import on_stop_signals
 from schemas.gate import GateError
 from schemas.kafka.config import client_config
+from schemas.kafka.registry_api import registry_settings
 from schemas.settings import TimeSettings
 from schemas.topics import FLEET_CAPACITY, Namespace
 
@@ -79,10 +80,18 @@ def run(options: AgentOptions, *, stop: threading.Event | None = None) -> None:
     stopped = stop or threading.Event()
     wake = Wake()
     try:
-        with _signals(stopped, wake) as signalled:
-            _Agent(options, wake).run(stopped, signalled)
+        with _signals(wake) as signals:
+            _Agent(options, wake).run(stopped, signals)
     finally:
         wake.close()
+
+
+@dataclass
+class _Signals:
+    """What handlers of signals have noted. Plain flags: a handler may interrupt itself, which no Event's lock bears."""
+
+    is_stop: bool = False
+    is_reclaim: bool = False
 
 
 class _Agent:
@@ -102,12 +111,16 @@ class _Agent:
         self._metrics = Metrics(METRICS)
         self._metered = MeteredGates(self._gates, self._metrics)
         self._pools: dict[str, str | None] = {}
-        self._notices = Notices(hold_s=settings.hold_s, now_ms=lambda: system_now().wall_ms, wake=wake.set)
+        self._notices = Notices(
+            hold_s=settings.hold_s, now_ms=lambda: system_now().wall_ms, wake=wake.set, known=self._known_pools
+        )
         self._claims = Claims(settings, settings.runtime_dir, self._notices.holds)
         self._stepped_s = time.monotonic()
 
-    def run(self, stopped: threading.Event, signalled: threading.Event) -> None:
+    def run(self, stopped: threading.Event, signals: _Signals) -> None:
         settings = self._options.settings
+        # A wrong one is known now, while a registry that is away is no reason not to start.
+        registry_settings()
         sampler = Sampler(open_sources(settings.sources), wake=self._wake.set)
         spool_folder = None if settings.state_dir is None else settings.state_dir / "spool"
         outbox = Outbox(
@@ -116,7 +129,7 @@ class _Agent:
         runner = AgentRunner(self._hosts, self._metered, outbox.put, clock=system_now)
         health = HealthServer(
             self._metrics,
-            live={"loop": self._loop_problem},
+            live={"loop": self._loop_problem, "sources": sampler.died, "outbox": outbox.died},
             ready={
                 "broker": lambda: sending_problem(outbox.state, time.monotonic()),
                 "sources": lambda: "; ".join(sampler.problems.values()) or None,
@@ -132,12 +145,14 @@ class _Agent:
                 sampler.start()
                 _LOG.info("started", cell=settings.cell, hosts=len(self._folders), health=health.url)
                 runner.start()
-                self._loop(runner, sampler, outbox, stopped, signalled)
-                runner.stop(drain_s=STOP_DRAIN_S)  # 1, 2
+                self._loop(runner, sampler, outbox, stopped, signals)
         finally:
-            sampler.close()
-            outbox.close(timeout_s=_STOP_SENDING_S)  # 3
-            self._gates.shutdown()  # 4
+            try:
+                runner.stop(drain_s=STOP_DRAIN_S)  # 1, 2
+            finally:
+                self._gates.shutdown()  # 3
+                sampler.close()
+                outbox.close(timeout_s=_STOP_SENDING_S)  # 4
         if outbox.state.num_waiting:
             _LOG.warning("records are left in the spool", num_records=outbox.state.num_waiting)
 
@@ -147,16 +162,16 @@ class _Agent:
         sampler: Sampler,
         outbox: Outbox,
         stopped: threading.Event,
-        signalled: threading.Event,
+        signals: _Signals,
     ) -> None:
         meters = AgentMeters(self._metrics, self._topic)
         admin_at_s = 0.0
-        while not stopped.is_set():
+        while not (stopped.is_set() or signals.is_stop):
             now = system_now()
             self._note_clock(now)
             # Whatever woke us: claims first, readings next, gates at once.
-            if signalled.is_set():
-                signalled.clear()
+            if signals.is_reclaim:
+                signals.is_reclaim = False
                 self._claims.signalled()
             self._hosts.claim(self._claims.look(now.wall_ms), now)
             if readings := sampler.take():
@@ -171,17 +186,25 @@ class _Agent:
 
     def _with_gates(self, readings: list[Reading]) -> list[Reading]:
         """The readings whose pools have their gate; a gate that cannot be taken is a pool that is not offered."""
+        kinds = {reading.pool: reading.accelerator for reading in readings}
         for pool in [reading.pool for reading in readings if self._pools.get(reading.pool, "") is not None]:
             try:
+                # A pool whose settings contradict each other is found out before its gate is taken.
+                self._options.settings.policy_of(pool, kinds[pool])
                 for host, folder in self._folders.items():
                     self._metered.add(host, pool, folder)
-            except (GateError, OSError) as error:
+            except (GateError, OSError, ValueError) as error:
                 if self._pools.get(pool) != str(error):
-                    _LOG.error("a pool is not offered: its gate cannot be taken", pool=pool, error=str(error))
+                    _LOG.error("a pool is not offered: its gate cannot be had", pool=pool, error=str(error))
                 self._pools[pool] = str(error)
             else:
                 self._pools[pool] = None
         return [reading for reading in readings if self._pools[reading.pool] is None]
+
+    def _known_pools(self) -> set[str]:
+        """Pools seen so far, and those whose gates an earlier agent has left."""
+        gates = self._options.settings.runtime_dir.glob("[!.]*.gate")
+        return {*self._pools.copy(), *(path.name.removesuffix(".gate") for path in gates)}
 
     def _open_door(self) -> None:
         folder = self._options.settings.runtime_dir
@@ -222,24 +245,24 @@ def _watched(options: AgentOptions, host: str, index: int, now: Now) -> WatchedH
 
 
 @contextmanager
-def _signals(stopped: threading.Event, wake: Wake) -> Iterator[threading.Event]:
-    """Stop signals set ``stopped``, SIGUSR1 sets what is yielded; both end the wait. In the main thread alone."""
-    signalled = threading.Event()
+def _signals(wake: Wake) -> Iterator[_Signals]:
+    """What stop signals and SIGUSR1 note; both end the wait. In the main thread alone."""
+    signals = _Signals()
 
     def stop() -> None:
-        stopped.set()
+        signals.is_stop = True
         wake.set()
 
     def reclaim(*_: object) -> None:
-        signalled.set()
+        signals.is_reclaim = True
         wake.set()
 
     if threading.current_thread() is not threading.main_thread():
-        yield signalled
+        yield signals
         return
     with on_stop_signals(stop):
         before = signal.signal(signal.SIGUSR1, reclaim)
         try:
-            yield signalled
+            yield signals
         finally:
             signal.signal(signal.SIGUSR1, before)

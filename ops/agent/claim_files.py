@@ -5,8 +5,10 @@ a lease file     of the owner's: the capacity is the owner's while it is there (
 a notice         of a cloud or a scheduler: the capacity goes at the time that stands in it, or now
 """
 
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +22,7 @@ from schemas.records.fields import Label, TimeMs
 
 HOLD_SUFFIX: Final = ".hold"
 _MAX_BYTES: Final = 4_096
+_LOCK_NAME: Final = ".holds.lock"
 
 
 class HoldFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,9 +50,28 @@ class NoticeFile:
     pools: tuple[str, ...] = EVERYTHING
 
 
+@contextmanager
+def holds_locked(folder: Path, *, wait: bool) -> Iterator[None]:
+    """Nobody else writes hold files, and no gate is opened, while the block runs.
+
+    So a hold either is seen before a gate opens, or its writer sees the gate open. Raises BlockingIOError when it is
+    not waited for, OSError. Death lets go of it.
+    """
+    fd = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(fd)
+
+
 def write_hold(folder: Path, pool: str, hold: HoldFile) -> None:
-    """Claim a pool of the host; an earlier claim by this way is replaced. Raises OSError."""
+    """Claim a pool of the host; an earlier claim by this way is never shortened by it. Raises OSError."""
     path = _hold_path(folder, pool)
+    before = _hold_file(_read(path) or b"")
+    if before is not None:
+        starts_ms, ends_ms = min(before.starts_ms, hold.starts_ms), max(before.ends_ms, hold.ends_ms)
+        hold = HoldFile(starts_ms=starts_ms, ends_ms=ends_ms, reason=hold.reason)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_bytes(msgspec.json.encode(hold))
     draft.rename(path)
@@ -77,23 +99,27 @@ def holds_in(folder: Path, now_ms: int) -> Iterator[Hold]:
         if text is None:
             continue
         pool = name.removesuffix(HOLD_SUFFIX)
-        try:
-            said = msgspec.json.decode(text, type=HoldFile)
-            hold = Hold(
-                key=f"hold:{pool}",
-                reason=said.reason,
-                starts_ms=said.starts_ms,
-                ends_ms=said.ends_ms,
-                pools=(pool,),
-            )
-        except (msgspec.DecodeError, ValueError):
+        said = _hold_file(text)
+        if said is None:
             # Somebody wants the pool, and did not get to say until when.
             yield Hold(key=f"hold:{pool}", reason="unreadable_hold", starts_ms=0, pools=(pool,))
             continue
+        hold = Hold(
+            key=f"hold:{pool}", reason=said.reason, starts_ms=said.starts_ms, ends_ms=said.ends_ms, pools=(pool,)
+        )
         if hold.is_over(now_ms):
-            (folder / name).unlink(missing_ok=True)
+            _remove_if_still(folder, name, text)
         else:
             yield hold
+
+
+def is_held(folder: Path, pool: str, now_ms: int) -> bool:
+    """Whether a hold file claims a pool now."""
+    text = _read(_hold_path(folder, pool))
+    if text is None:
+        return False
+    said = _hold_file(text)
+    return said is None or said.starts_ms <= now_ms < said.ends_ms
 
 
 def holds_of_leases(leases: Iterable[LeaseFile], now_ms: int) -> Iterator[Hold]:
@@ -133,7 +159,7 @@ def notice_time_ms(text: bytes) -> int:
     if words.startswith("{"):
         try:
             data = msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return 0
         words = next((data[key] for key in ("time", "at") if isinstance(data.get(key), str)), "")
     try:
@@ -141,6 +167,26 @@ def notice_time_ms(text: bytes) -> int:
     except ValueError:
         return 0
     return round((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1e3)
+
+
+def _hold_file(text: bytes) -> HoldFile | None:
+    """What stands in a hold file; None for what cannot be read as one."""
+    try:
+        said = msgspec.json.decode(text, type=HoldFile)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return said if said.starts_ms <= said.ends_ms else None
+
+
+def _remove_if_still(folder: Path, name: str, text: bytes) -> None:
+    """Remove a hold file that is over, unless somebody has just written another one in its place."""
+    try:
+        with holds_locked(folder, wait=False):
+            if _read(folder / name) == text:
+                (folder / name).unlink(missing_ok=True)
+    except OSError:
+        # The next look finds it again.
+        return
 
 
 def _hold_path(folder: Path, pool: str) -> Path:

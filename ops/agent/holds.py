@@ -11,6 +11,7 @@ EVERYTHING: Final[tuple[str, ...]] = ()
 class Hold:
     """A time in which the owner has pools for itself, milliseconds since the Unix epoch.
 
+    ``starts_ms`` is 0 for one that is in force from its making on: a clock that is set back must not undo it.
     ``ends_ms`` is None for as long as it stands. ``pools`` is empty for all. ``key`` names what made it: of two holds
     with one key the later stands.
     """

@@ -93,7 +93,7 @@ class HostAgent:
         state.accelerator = offer.accelerator
         gates: tuple[GateStep, ...] = ()
         if offer.unusable is None and not state.is_open:
-            gates = (OpenGate(pool),)
+            gates = (OpenGate(pool), *_announced(pool, offer, now))
             state.is_open = True
         elif offer.unusable is not None and state.is_open:
             gates = (self._close(pool, FlipReason.RECLAIMED, offer.unusable, now),)
@@ -190,6 +190,13 @@ class HostAgent:
 
     def _say(self, kind: Kind, now: Now, reason: str) -> tuple[CapacityEvent]:
         return (self._reporter.record(kind, now_ms=now.wall_ms, reason=reason),)
+
+
+def _announced(pool: str, offer: Offer, now: Now) -> tuple[GateStep, ...]:
+    """What a gate that is opened has to be told anew, as its closing cleared it."""
+    if offer.reclaim_at_ms is None:
+        return ()
+    return (AnnounceReclaim(pool, now.mono_ns + max(0, offer.reclaim_at_ms - now.wall_ms) * 1_000_000),)
 
 
 def _timing(accelerator: str, reason: str, report: DrainReport, now: Now) -> ReclaimTiming:

@@ -34,7 +34,7 @@ class MeteredGates:
 
     def take(self, host: str, step: GateStep) -> bool:
         done = self._gates.take(host, step)
-        if isinstance(step, OpenGate):
+        if isinstance(step, OpenGate) and done:
             self._open.labels(step.pool).set(1)
             _LOG.info("offered", host=host, pool=step.pool)
         elif isinstance(step, CloseGate):

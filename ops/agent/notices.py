@@ -6,7 +6,7 @@ Every field may be left out: all pools, now, as long as the configuration says, 
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,8 @@ from schemas.records.fields import Label
 PATH = "/reclaim"
 # More are no notices but a mistake of the caller's; the oldest go.
 _MAX_NOTICES = 1_000
+# Of whoever needs more, the configuration is to say so: a lease file, or nothing offered.
+MAX_HOLD_S = 86_400.0 * 31
 
 
 class Notice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"for_": "for"}):
@@ -33,7 +35,16 @@ class Notice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
 class Notices:
     """Holds that were posted; any thread may post, another one takes them."""
 
-    def __init__(self, *, hold_s: float, now_ms: Callable[[], int], wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        *,
+        hold_s: float,
+        now_ms: Callable[[], int],
+        wake: Callable[[], None],
+        known: Callable[[], Collection[str]] | None = None,
+    ) -> None:
+        """``known`` gives the pools that there are; None: any may be named."""
+        self._known = known
         self._hold_s = hold_s
         self._now_ms = now_ms
         self._wake = wake
@@ -48,22 +59,29 @@ class Notices:
             notice = msgspec.json.decode(body or b"{}", type=Notice)
             starts_ms = now_ms if notice.at is None else parse_time_ms(notice.at, now_ms=now_ms)
             for_s = self._hold_s if notice.for_ is None else parse_duration_s(notice.for_)
-        except (msgspec.DecodeError, ValueError) as error:
+            if for_s > MAX_HOLD_S:
+                raise ValueError(f"for: more than {MAX_HOLD_S / 86_400:g} days")
+            ends_ms = max(starts_ms, now_ms) + round(for_s * 1e3)
+            answer = {"starts": iso_time(starts_ms), "ends": iso_time(ends_ms)}
+        except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
             return 400, {"error": str(error)}
+        unknown = sorted(set(notice.pools) - set(self._known())) if self._known is not None else []
+        if unknown:
+            return 400, {"error": f"pools: there is no {unknown[0]} here"}
         with self._lock:
             self._num_posted += 1
             hold = Hold(
                 key=f"posted:{self._num_posted}",
                 reason=notice.reason,
-                starts_ms=starts_ms,
-                ends_ms=max(starts_ms, now_ms) + round(for_s * 1e3),
+                starts_ms=0 if notice.at is None else starts_ms,
+                ends_ms=ends_ms,
                 pools=tuple(notice.pools),
             )
             self._holds[hold.key] = hold
             while len(self._holds) > _MAX_NOTICES:
                 del self._holds[next(iter(self._holds))]
         self._wake()
-        return 202, {"starts": iso_time(hold.starts_ms), "ends": iso_time(hold.ends_ms or 0)}
+        return 202, answer
 
     def holds(self, now_ms: int) -> list[Hold]:
         """Those that are not over."""

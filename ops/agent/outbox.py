@@ -39,6 +39,8 @@ SMALL_QUEUE: Final[Config] = {
     # Until the broker is back: giving up would only begin again with the same record.
     "delivery.timeout.ms": 0,
     "statistics.interval.ms": 0,
+    # That no broker is there is said by us, once; the client says it at each try.
+    "log_level": 2,
 }
 # Something that is put ends the wait for it; what the broker says does not.
 _IDLE_WAIT_S: Final = 1.0
@@ -116,16 +118,23 @@ class Outbox:
         # A disk that hangs keeps the thread, and must not keep the process.
         self._thread.join(timeout_s + _HANGS_S)
 
+    def died(self) -> str | None:
+        """Why nothing is sent any more; None while the thread is there, or is not wanted."""
+        is_wanted = self._thread.ident is not None and not self._is_closing.is_set()
+        return "the thread that sends has ended" if is_wanted and not self._thread.is_alive() else None
+
     def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S
         again_at_s = 0.0
         try:
-            while not self._is_over():
-                self._take_in(self._wait_s())
+            while True:
                 try:
+                    if self._is_over():
+                        break
+                    self._take_in(self._wait_s())
                     if self._clock_s() >= again_at_s:
                         self._send()
-                except (DeliveryError, BrokerError, KafkaException, OSError) as error:
+                except (DeliveryError, BrokerError, KafkaException, RecordError, OSError, ValueError) as error:
                     self._fail(error)
                     again_at_s = self._clock_s() + pause_s
                     pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

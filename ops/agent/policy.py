@@ -111,10 +111,13 @@ class PoolPolicy:
         while self._peaks and self._peaks[0][0] < now_ns - round(self.settings.idle_for_s * 1e9):
             self._peaks.popleft()
 
-    def wish(self, now_ns: int, *, host_cores: float | None = None, lasts_s: float = math.inf) -> Wish:
+    def wish(
+        self, now_ns: int, *, host_cores: float | None = None, taken_units: float = 0.0, lasts_s: float = math.inf
+    ) -> Wish:
         """What to offer now.
 
-        ``host_cores`` are idle on the host, None where that is not known; ``lasts_s`` is the time to the next hold.
+        ``host_cores`` are idle on the host, None where that is not known; ``taken_units`` of the pool are offered
+        beside others already; ``lasts_s`` is the time to the next hold.
         """
         reading = self._last
         if reading is None or self._is_stale(now_ns):
@@ -122,7 +125,7 @@ class PoolPolicy:
             return Wish(None, SOURCE_SILENT)
         if not self._is_offered:
             return Wish(None, self._why if self._idle_since_ns is None else WAITING)
-        units = self._units(reading)
+        units = self._units(reading, taken_units)
         if units <= 0.0:
             return Wish(None, NOTHING_LEFT)
         settings = self.settings
@@ -160,10 +163,10 @@ class PoolPolicy:
         is_left_alone = reading.owner_units <= self.settings.idle_below * reading.units
         return is_left_alone and reading.pressure <= self.settings.pressure_below
 
-    def _units(self, reading: Reading) -> float:
+    def _units(self, reading: Reading, taken_units: float) -> float:
         if not reading.divisible:
             return reading.units
-        left = reading.units - self._peaks[0][1] - self.settings.reserve_units
+        left = reading.units - self._peaks[0][1] - self.settings.reserve_units - taken_units
         # A step that is missed by a rounding error of the division is none less.
         return max(0.0, math.floor(left / self.settings.step_units + 1e-9) * self.settings.step_units)
 

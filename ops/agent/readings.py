@@ -9,7 +9,7 @@ from schemas.errors import RecordError
 from schemas.records.fields import Count, IdleCause, Label, Name, Quantity, Share, TimeMs, UnusableReason
 
 # As a gate's file may be called (schemas.gate).
-PoolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}$")]
+PoolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,99}\Z")]
 
 
 class Reading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,5 +52,5 @@ def readings_of_json(text: str | bytes) -> list[Reading]:
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `")
         raise RecordError("invalid_field", message, field=path.rstrip("`").removeprefix("$")) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise RecordError("malformed", str(error)) from None

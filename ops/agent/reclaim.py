@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from ops.agent.claim_files import HoldFile, write_hold
+from ops.agent.claim_files import HoldFile, holds_locked, write_hold
 from ops.agent.wake import knock
 from schemas.gate import GENERATION_WORD, GateError
 from schemas.gate_drain import DrainReport, drain_report
@@ -88,11 +88,14 @@ def reclaim(pools: Sequence[str], host: Host, *, for_s: float, reason: str, time
     watched = [_Watched(pool, host) for pool in pools]
     try:
         now_ms = host.wall_ms()
-        hold = HoldFile(starts_ms=now_ms, ends_ms=now_ms + round(for_s * 1e3), reason=reason)
-        for pool in pools:
-            write_hold(host.folder, pool, hold)  # 1
+        hold = HoldFile(starts_ms=0, ends_ms=now_ms + round(for_s * 1e3), reason=reason)
+        with holds_locked(host.folder, wait=True):
+            for pool in pools:
+                write_hold(host.folder, pool, hold)  # 1
         knock(host.folder)  # 2
         for each in watched:
+            # Only now: no gate is opened any more that is not open yet.
+            each.aim()
             each.close_without_agent()
         until_ns = began_ns + round((timeout_s or 0.0) * 1e9)
         while True:
@@ -119,10 +122,8 @@ class _Watched:
         self._pool = pool
         self._host = host
         self._file = _opened(host.folder, pool)
-        generation = self._file.word(GENERATION_WORD)
-        self._was_open = generation % 2 == 1
-        # Rankers are waited for from this closing on: the one to come, or the last one.
-        self._wanted = generation + generation % 2
+        self._was_open = False
+        self._wanted = 0
         self._had_agent = True
         self._report: DrainReport | None = None
         self._drained_at_ns: int | None = None
@@ -130,6 +131,12 @@ class _Watched:
     @property
     def is_drained(self) -> bool:
         return self._drained_at_ns is not None
+
+    def aim(self) -> None:
+        """Rankers are waited for from this closing on: the one to come, or the last one."""
+        generation = self._file.word(GENERATION_WORD)
+        self._was_open = generation % 2 == 1
+        self._wanted = generation + generation % 2
 
     def close_without_agent(self) -> None:
         """Flip the gate from here, if no agent holds it."""

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from ops.agent.claim_files import remove_hold
+from ops.agent.notices import MAX_HOLD_S
 from ops.agent.reclaim import Host, PoolReclaim, pools_of
 from ops.agent.reclaim import reclaim as take_back
 from ops.agent.wake import knock
@@ -64,6 +65,8 @@ def reclaim(pools: tuple[str, ...], *, every_pool: bool, release: bool, as_json:
         timeout_s, for_s = how["timeout_s"], how["for_s"]
         assert isinstance(timeout_s, float)
         assert isinstance(for_s, float)
+        if for_s > MAX_HOLD_S:
+            raise click.UsageError(f"--for: at most {MAX_HOLD_S / 86_400:g} days.")
         reason = str(how["reason"])
         if len(reason) > 256:
             raise click.UsageError("--reason: at most 256 characters.")

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from ops.agent.moments import Now
-from ops.agent.plans import GateStep, HostPlan
+from ops.agent.plans import GateStep, HostPlan, OpenGate, RenewGate
 from ops.telemetry.logs import get_log
+from schemas.gate import GateError
 from schemas.gate_drain import DrainReport
 from schemas.records import CapacityEvent
 
@@ -72,6 +73,7 @@ class AgentRunner:
         self._gates = gates
         self._send = send
         self._clock = clock
+        self._looked_in_vain: dict[tuple[str, str], str] = {}
 
     def start(self) -> None:
         """Open the gates of what is idle, and offer it."""
@@ -102,18 +104,35 @@ class AgentRunner:
 
     def _perform(self, plans: Iterable[HostPlan]) -> None:
         plans = list(plans)
-        lost = [  # 1
-            (host, step.pool) for host, plan in plans for step in plan.gates if not self._gates.take(host, step)
-        ]
+        lost = [(host, step.pool) for host, plan in plans for step in plan.gates if not self._take(host, step)]  # 1
         for host, pool in lost:  # 2
-            _LOG.warning("a gate's lease ran out before it was renewed", host=host, pool=pool)
+            _LOG.warning("a gate's lease ran out, or it was claimed before it was opened", host=host, pool=pool)
             plans.append(self._hosts.lease_lost(host, pool, self._clock()))
         for _, plan in plans:  # 3
             for record in plan.records:
                 self._send(record)
 
+    def _take(self, host: str, step: GateStep) -> bool:
+        """Whether a gate is as the step wants it; one that fails holds up no other."""
+        try:
+            return self._gates.take(host, step)
+        except (GateError, OSError) as error:
+            _LOG.error("a gate cannot be set", host=host, pool=step.pool, step=type(step).__name__, error=str(error))
+        # What cannot be closed is broken, and so closed to its rankers, or closes when its lease is over.
+        return not isinstance(step, OpenGate | RenewGate)
+
     def _look_at_draining(self, *, is_last_look: bool = False) -> None:
         for host, pool in self._hosts.draining():
-            report = self._gates.look(host, pool)
+            try:
+                report = self._gates.look(host, pool)
+            except (GateError, OSError) as error:
+                self._cannot_look(host, pool, str(error))
+                continue
             plan = self._hosts.drained(host, pool, report, self._clock(), is_last_look=is_last_look)
             self._perform([plan])
+
+    def _cannot_look(self, host: str, pool: str, error: str) -> None:
+        """Said once: there are fifty looks a second."""
+        if self._looked_in_vain.get((host, pool)) != error:
+            self._looked_in_vain[host, pool] = error
+            _LOG.error("a gate's rankers cannot be looked at", host=host, pool=pool, error=error)

@@ -52,13 +52,18 @@ class AgentSettings:
 
     def policy_of(self, pool: str, accelerator: str) -> PolicySettings:
         """Settings of a pool: defaults, [policy], labels, [kinds.ACCELERATOR], [pools.POOL], the later ones first."""
-        layers = [_CPU_DEFAULTS] if accelerator == CPU else []
+        layers = [_CPU_DEFAULTS] if accelerator == CPU and not self._sets_limits else []
         layers += self.policy_layers
         layers += [self.kinds[accelerator]] if accelerator in self.kinds else []
         layers += [self.pools[pool]] if pool in self.pools else []
         if pool == CPU and self.sources.host is not None and not self.sources.host.offer:
             layers.append(_NEVER_OFFERED)
         return _policy(layers)
+
+    @property
+    def _sets_limits(self) -> bool:
+        """Whether [policy] names one of the limits of use: they are a pair, and other defaults would break it up."""
+        return any(each.idle_below is not UNSET or each.busy_above is not UNSET for each in self.policy_layers)
 
 
 def load_settings(path: Path) -> AgentSettings:
@@ -124,19 +129,34 @@ def settings_of(text: str, *, folder: Path = Path()) -> AgentSettings:
 
 
 def _check_policies(settings: AgentSettings) -> None:
-    """Refuse at the start what would be refused when a pool is first seen."""
-    _named("policy", partial(settings.policy_of, "", ""))
+    """Refuse at the start what would be refused when a pool is first seen, as far as its kind is told by its name."""
+    sources = settings.sources
+    every_s = [
+        table.every_s for name in SourcesTable.__struct_fields__ if (table := getattr(sources, name)) is not None
+    ]
+    cpu_every_s = every_s if sources.host is None else [sources.host.every_s]
+    _check("policy", partial(settings.policy_of, "", ""), max(every_s))
+    if CPU not in settings.kinds and CPU not in settings.pools:
+        _check("policy, of cores", partial(settings.policy_of, "", CPU), max(cpu_every_s))
     for kind in settings.kinds:
-        _named(f"kinds.{kind}", partial(settings.policy_of, "", kind))
+        _check(f"kinds.{kind}", partial(settings.policy_of, "", kind), max(cpu_every_s if kind == CPU else every_s))
     for pool in settings.pools:
-        _named(f"pools.{pool}", partial(settings.policy_of, pool, CPU if pool == CPU else ""))
+        kinds = [CPU] if pool == CPU else ["", *(kind for kind in settings.kinds if pool.startswith(f"{kind}-"))]
+        for kind in kinds:
+            # It may be any source's.
+            _check(f"pools.{pool}", partial(settings.policy_of, pool, kind), min(every_s))
 
 
-def _named(name: str, make: Callable[[], PolicySettings]) -> None:
+def _check(name: str, make: Callable[[], PolicySettings], every_s: float) -> None:
     try:
-        make()
+        policy = make()
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+    if policy.stale_after_s < 2 * every_s:
+        raise ValueError(
+            f"{name}: stale_after_s ({policy.stale_after_s:g}) must be twice the every_s of its source ({every_s:g}) "
+            "at least"
+        )
 
 
 def _policy(layers: list[PolicyTable]) -> PolicySettings:

@@ -10,6 +10,8 @@ from schemas.records.fields import CellName, IdleCause, Label, Name, Quantity, S
 
 Seconds = Annotated[float, Meta(ge=0.0, le=86_400.0 * 31)]
 Interval = Annotated[float, Meta(ge=0.05, le=3_600.0)]
+# With a device's number behind it, it has to be a pool's name.
+Kind = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,79}\Z")]
 
 
 class NeedsTable(Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,7 +57,7 @@ class NvmlTable(Struct, frozen=True, forbid_unknown_fields=True):
     """[sources.nvml]: NVIDIA devices. ``kinds`` gives devices another kind than their name's."""
 
     every_s: Interval = 1.0
-    kinds: dict[str, Name] = {}
+    kinds: dict[str, Kind] = {}
 
 
 class FileTable(Struct, frozen=True, forbid_unknown_fields=True):

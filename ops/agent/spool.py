@@ -233,18 +233,21 @@ class Spool:
         """A record is no longer here. One that was given out is not lost yet: it may still be acknowledged."""
         if number in self._given:
             self._given[number] = log
-        elif number >= self._cursor:
+        elif number >= self._cursor and number not in self._acknowledged:
             self._count_dropped(log, 1)
 
     def _count_dropped(self, log: str, num_records: int) -> None:
         if not self.num_dropped[log]:
-            _log.warning("the spool is full: its oldest %s are dropped from now on", log)
+            _log.warning("records of the spool are dropped from now on, the first of them %s", log)
         self.num_dropped[log] += num_records
         self._num_waiting -= num_records
 
     def _first_from(self, number: int) -> Entry | None:
         """The record with the smallest number from ``number`` on, wherever it is."""
         found = [entry for log in self._logs.values() if (entry := log.read_from(number)) is not None]
+        for name, log in self._logs.items():
+            for lost in log.take_lost():
+                self._dropped(name, lost)
         held = next((held for held in self._memory if held.number >= number), None)
         if held is not None:
             found.append(Entry(held.number, held.body))

@@ -11,14 +11,18 @@ import errno
 import os
 import struct
 import zlib
+from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
 _HEAD: Final = struct.Struct("<IIQ")
 # No record of the contract is longer, and a length beyond it is no length.
 _MAX_BODY_BYTES: Final = 1 << 21
+# What is read with these is not there any more, and will not be at another try.
+_GONE: Final = (errno.ENOENT, errno.ESTALE, errno.EIO)
 
 
 class Entry(NamedTuple):
@@ -30,11 +34,15 @@ class Entry(NamedTuple):
 
 @dataclass
 class _Segment:
+    """``numbers`` are known without the file, so that what is lost with it can be counted."""
+
     path: Path
-    first: int
-    last: int
-    num_records: int
-    size_bytes: int
+    size_bytes: int = 0
+    numbers: "array[int]" = field(default_factory=lambda: array("Q"))
+
+    @property
+    def last(self) -> int:
+        return self.numbers[-1] if self.numbers else -1
 
 
 class SpoolLog:
@@ -47,6 +55,7 @@ class SpoolLog:
         self._segment_bytes = segment_bytes
         self._segments: list[_Segment] = []
         self._out: int | None = None
+        self._lost: list[int] = []
         # Records behind a byte that was damaged in the middle of a log: they cannot be found again.
         self.num_damaged_bytes = 0
         paths = sorted(folder.glob(f"{name}-*.log"))
@@ -61,7 +70,7 @@ class SpoolLog:
     @property
     def num_records(self) -> int:
         """Records on disk, those already sent among them until their segment goes."""
-        return sum(segment.num_records for segment in self._segments)
+        return sum(len(segment.numbers) for segment in self._segments)
 
     @property
     def last_number(self) -> int:
@@ -82,18 +91,32 @@ class SpoolLog:
         except OSError:
             self._cut(out, segment.size_bytes)
             raise
-        segment.last = number
-        segment.num_records += 1
+        segment.numbers.append(number)
         segment.size_bytes += len(record)
 
     def read_from(self, number: int) -> Entry | None:
-        """The first record with that number or a larger one; None when there is none. Cheap where numbers rise."""
-        for segment in self._segments:
-            if segment.last >= number:
+        """The first record with that number or a larger one; None when there is none. Cheap where numbers rise.
+
+        What can no longer be read is told by ``take_lost``. Raises OSError for what may be read at another try.
+        """
+        for segment in [each for each in self._segments if each.last >= number]:
+            try:
                 found = self._reader.find(segment.path, segment.size_bytes, number)
-                if found is not None:
-                    return found
+            except OSError as error:
+                if error.errno not in _GONE:
+                    raise
+                self._lose(segment, 0)
+                continue
+            if found is not None:
+                return found
+            # It ends early, or is damaged: nothing behind that place can be found.
+            self._lose(segment, number)
         return None
+
+    def take_lost(self) -> list[int]:
+        """Numbers of records that were lost with their file since the last call."""
+        lost, self._lost = self._lost, []
+        return lost
 
     def forget_below(self, number: int) -> None:
         """Remove segments of which every record is below that number."""
@@ -104,14 +127,13 @@ class SpoolLog:
         """Numbers on disk from that one on."""
         for segment in self._segments:
             if segment.last >= number:
-                yield from (n for n, _ in _entries(segment.path, segment.size_bytes) if n >= number)
+                yield from (each for each in segment.numbers if each >= number)
 
     def drop_oldest(self) -> list[int]:
         """Remove the oldest segment; returns the numbers of its records, none where there is no segment."""
         if not self._segments:
             return []
-        segment = self._segments[0]
-        numbers = [entry.number for entry in _entries(segment.path, segment.size_bytes)]
+        numbers = list(self._segments[0].numbers)
         self._remove_oldest()
         return numbers
 
@@ -131,14 +153,24 @@ class SpoolLog:
         self._end()
         path = self._folder / f"{self._name}-{number:020}.log"
         self._out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._segments.append(_Segment(path, number, number - 1, 0, 0))
+        self._segments.append(_Segment(path))
 
     def _end(self) -> None:
         if self._out is not None:
             os.close(self._out)
             self._out = None
-            if not self._segments[-1].num_records:
+            if not self._segments[-1].numbers:
                 self._segments.pop().path.unlink(missing_ok=True)
+
+    def _lose(self, segment: _Segment, number: int) -> None:
+        """What a segment has from a number on is lost; the next record begins a file of its own."""
+        self._lost += [each for each in segment.numbers if each >= number]
+        segment.numbers = array("Q", [each for each in segment.numbers if each < number])
+        if segment is self._segments[-1]:
+            self._end()
+        if not segment.numbers and segment in self._segments:
+            self._segments.remove(segment)
+            self._unlink(segment)
 
     def _remove_oldest(self) -> None:
         segment = self._segments[0]
@@ -146,23 +178,25 @@ class SpoolLog:
             os.close(self._out)
             self._out = None
         del self._segments[0]
+        self._unlink(segment)
+
+    def _unlink(self, segment: _Segment) -> None:
         self._reader.leave(segment.path)
-        segment.path.unlink(missing_ok=True)
+        # What stays is read by the next process, and sent once more at worst.
+        with suppress(OSError):
+            segment.path.unlink()
 
     def _recover(self, path: Path, *, is_last: bool) -> None:
         size_bytes = path.stat().st_size
-        segment = _Segment(path, 0, -1, 0, 0)
+        segment = _Segment(path)
         for entry in _entries(path, size_bytes):
-            if not segment.num_records:
-                segment.first = entry.number
-            segment.last = entry.number
-            segment.num_records += 1
+            segment.numbers.append(entry.number)
             segment.size_bytes += _HEAD.size + len(entry.body)
         if segment.size_bytes < size_bytes:
             if not is_last:
                 self.num_damaged_bytes += size_bytes - segment.size_bytes
             os.truncate(path, segment.size_bytes)
-        if segment.num_records:
+        if segment.numbers:
             self._segments.append(segment)
         else:
             path.unlink()

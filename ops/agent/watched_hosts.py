@@ -66,7 +66,7 @@ class WatchedHost:
     def decide(self, holds: Iterable[Hold], now: Now) -> Plan:
         """What follows for every pool from its policy, the reserve of its kind, and the owner's holds."""
         holds = [*holds, *self._read_holds()]
-        wishes = {pool: self._wish(pool, holds, now) for pool in sorted(self._policies)}
+        wishes = self._wishes(holds, now)
         for pool in self._kept_back(wishes):
             wishes[pool] = Wish(None, RESERVED)
         plan = Plan()
@@ -76,12 +76,28 @@ class WatchedHost:
             plan += self._announce(pool, holds, now)
         return plan
 
-    def _wish(self, pool: str, holds: list[Hold], now: Now) -> Wish:
+    def _wishes(self, holds: list[Hold], now: Now) -> dict[str, Wish]:
+        """By pool. Idle cores are given out once: beside devices in the order of their names, then as cores alone."""
+        wishes: dict[str, Wish] = {}
+        taken_cores = 0.0
+        for pool in sorted(self._policies, key=lambda name: (name == CPU, name)):
+            wish = wishes[pool] = self._wish(pool, holds, now, taken_cores=taken_cores)
+            if wish.offer is not None and wish.offer.unusable is None and pool != CPU:
+                taken_cores += wish.offer.cpu_cores
+        return wishes
+
+    def _wish(self, pool: str, holds: list[Hold], now: Now, *, taken_cores: float) -> Wish:
         hold = in_force(holds, pool, now.wall_ms, early_ms=self._claims.early_ms)
         # Asked in any case: what is not looked at cannot grow old.
         after = coming(holds, pool, now.wall_ms, within_ms=self._claims.announce_ms)
         lasts_s = math.inf if after is None else (after.starts_ms - now.wall_ms) / 1e3
-        wish = self._policies[pool].wish(now.mono_ns, host_cores=self._idle_cores(), lasts_s=lasts_s)
+        idle_cores = self._idle_cores()
+        wish = self._policies[pool].wish(
+            now.mono_ns,
+            host_cores=None if idle_cores is None else max(0.0, idle_cores - taken_cores),
+            taken_units=taken_cores if pool == CPU else 0.0,
+            lasts_s=lasts_s,
+        )
         return wish if hold is None else Wish(None, hold.reason)
 
     def _read_holds(self) -> list[Hold]:

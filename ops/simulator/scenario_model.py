@@ -175,7 +175,10 @@ class Scenario:
         return tuple(usable[index % len(usable)] for index in range(self.processes.opportunistic_rankers))
 
     def stretched(self, duration_s: float) -> "Scenario":
-        """The same scenario over another measured time, its timeline stretched alike. Raises ValueError."""
+        """The same scenario over another measured time, its timeline stretched alike, that of the twin too.
+
+        Raises ValueError.
+        """
         if not 1.0 <= duration_s <= _DAY_S:
             raise ValueError(f"duration_s must be from 1 to {_DAY_S:g}, is {duration_s:g}")
         ratio = duration_s / self.duration_s
@@ -187,4 +190,9 @@ class Scenario:
             )
             for change in self.capacity_changes
         )
-        return replace(self, duration_s=duration_s, capacity_changes=changes)
+        surges = tuple(
+            replace(surge, at_s=surge.at_s * ratio, duration_s=surge.duration_s * ratio) for surge in self.twin.surges
+        )
+        mixes = tuple(replace(mix, at_s=mix.at_s * ratio) for mix in self.twin.mixes)
+        twin = replace(self.twin, surges=surges, mixes=mixes)
+        return replace(self, duration_s=duration_s, capacity_changes=changes, twin=twin)

@@ -31,6 +31,7 @@ def cell_status(name: str, facts: CellFacts, declaration: CellDeclaration, *, no
     limits = declaration.limits_at(now_ms // window_ms)
     capacity, latency = facts.last_capacity(), facts.last_latency()
     reclaims = events(facts.capacity.values())[1]
+    shut_out = facts.still_shut_out(now_ms)
     return CellStatus(
         cell=name,
         state=_state(declaration, now_ms // window_ms),
@@ -41,7 +42,7 @@ def cell_status(name: str, facts: CellFacts, declaration: CellDeclaration, *, no
         capacity_window_end=None if capacity is None else at_time(capacity.end_ms),
         latency_window_end=None if latency is None else at_time(latency.end_ms),
         target=_target(facts, now_ms=now_ms),
-        not_heard=None if facts.shut_out is None else str(facts.shut_out),
+        not_heard=None if shut_out is None else str(shut_out),
         latency=None if latency is None else _latency(latency, limits),
         pools=pools_of(facts),
         optional=_optional(facts.latency.values()),

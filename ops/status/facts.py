@@ -34,6 +34,7 @@ class CellFacts:
     previous_target: CandidateTarget | None = None
     target_append_ms: int = 0
     shut_out: ShutOutError | None = None
+    shut_out_until_ms: int = 0
     capacity: dict[int, ControlWindow] = field(default_factory=dict)
     latency: dict[int, ControlWindow] = field(default_factory=dict)
     pools: dict[str, PoolSnapshot] = field(default_factory=dict)
@@ -46,6 +47,10 @@ class CellFacts:
     def last_latency(self) -> ControlWindow | None:
         """The youngest latency window."""
         return self.latency[max(self.latency)] if self.latency else None
+
+    def still_shut_out(self, now_ms: int) -> ShutOutError | None:
+        """The controller that is not heard, while the last target that it sent would be valid."""
+        return self.shut_out if now_ms <= self.shut_out_until_ms else None
 
 
 class Facts:
@@ -110,7 +115,10 @@ class Facts:
             # A record from before the one that is held, read after it, is no second controller.
             if append_ms > cell.target_append_ms:
                 cell.shut_out = shut_out
+                cell.shut_out_until_ms = target.valid_until_ms
             return
+        if cell.shut_out is not None and epoch <= cell.shut_out.epoch:
+            cell.shut_out = None
         if cell.target is not None and cell.target.window_end_ms > target.window_end_ms:
             return
         # A controller sends its last output again after a crash: that is no move.

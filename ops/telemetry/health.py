@@ -103,6 +103,9 @@ class HealthServer:
         answer, command = self.answer, self.command
 
         class Handler(BaseHTTPRequestHandler):
+            # Seconds for a client that says nothing: each has a thread.
+            timeout = 10
+
             def do_GET(self) -> None:  # the name is the base class's
                 self._say(*answer(self.path.partition("?")[0]))
 

@@ -1,5 +1,6 @@
 """`intertidal simulate`: a scenario on a fake clock."""
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any, Final
 import click
 import msgspec
 
+from ops.errors import UserError
+from ops.simulator.files.wanted import WantedFiles
 from ops.simulator.scenario import load_scenario
 from ops.simulator.scenario_model import Scenario
 from ops.telemetry.progress import progress
@@ -39,22 +42,24 @@ class Report(msgspec.Struct, frozen=True):
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Another seed than the scenario's.")
 @click.option("--capacity", type=_FILE, help="GPUs are idle as this fleet leaves them: CSV as for the demo.")
 @click.option(
-    "--capacity-from", type=click.FloatRange(0.0), default=0.0, metavar="SECONDS", help="Start so late in the trace."
+    "--capacity-from",
+    type=click.FloatRange(0.0),
+    metavar="SECONDS",
+    help="Start so late in the trace.  [default: 0]",
 )
 @click.option("--arrivals", type=_FILE, help="Requests come as unevenly as in this file: CSV with a column TIMESTAMP.")
 @click.option(
     "--arrivals-sources",
     type=click.IntRange(1, 10_000),
-    default=1,
     metavar="N",
-    help="So many of that file at once, each starting elsewhere in it.",
+    help="So many of that file at once, each starting elsewhere in it.  [default: 1]",
 )
 @click.option("--compare", is_flag=True, help="Also play the threshold rule and the oracle; --capacity does so anyway.")
 @click.option("--processes", type=click.IntRange(1, 256), help="Processes for many cells.  [default: cores]")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for metrics.json and the plots.")
+@click.option("--out", type=click.Path(file_okay=False), help="Folder for metrics.json and the plots.")
 @click.option("--json", "as_json", is_flag=True, help="Print the metrics as JSON.")
 def simulate_command(
-    name_or_toml: str, detail: str, seed: int | None, processes: int | None, out: Path | None, **options: Any
+    name_or_toml: str, detail: str, seed: int | None, processes: int | None, out: str | None, **options: Any
 ) -> None:
     """Play a scenario on a fake clock: the same controller as in production, no Kafka, far faster than real time.
 
@@ -70,15 +75,15 @@ def simulate_command(
       intertidal simulate fleet-trace --capacity fleet.csv --arrivals requests.csv
       intertidal simulate two-levers --json | jq .run.totals
     """
-    if out is not None:
-        _check_plots()
+    _check_options(out, options)
     if detail == "request":
-        _check_by_request(options)
+        _check_by_request({**options, "processes": processes})
     try:
         with progress("reading the scenario"):
             scenario = _scenario(name_or_toml, seed=seed, options=options)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    folder = None if out is None else _folder(out)
     as_json = options["as_json"]
     for file in scenario.file_reports:
         click.echo(f"{file.kind:<10} {file.line()}", err=as_json)
@@ -94,23 +99,35 @@ def simulate_command(
     )
     encoded = msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
     rows = comparison(report.compared, oracle=oracle.NAME)
-    if out is not None:
-        _write(out, report.run, encoded, markdown(rows))
+    if folder is not None:
+        _write(folder, report.run, encoded, markdown(rows))
     click.echo(encoded if as_json else plain(rows), nl=not as_json)
 
 
 def _scenario(name_or_toml: str, *, seed: int | None, options: dict[str, Any]) -> Scenario:
     scenario = load_scenario(name_or_toml)
+    named = _named(scenario.wanted_files)
+    if named:
+        raise ValueError(
+            f"{scenario.name} names traffic files: {', '.join(named)}; the demo reads them, simulate takes --capacity"
+            " and --arrivals."
+        )
     if seed is not None:
         scenario = replace(scenario, seed=seed)
     if options["capacity"] is not None:
-        stretch = Stretch(from_s=options["capacity_from"], seconds=options["seconds"])
+        stretch = Stretch(from_s=options["capacity_from"] or 0.0, seconds=options["seconds"])
         scenario = with_fleet(scenario, options["capacity"], stretch)
     elif options["seconds"] is not None:
         scenario = scenario.stretched(options["seconds"])
     if options["arrivals"] is not None:
-        scenario = with_arrivals(scenario, options["arrivals"], num_sources=options["arrivals_sources"])
+        scenario = with_arrivals(scenario, options["arrivals"], num_sources=options["arrivals_sources"] or 1)
     return scenario
+
+
+def _named(wanted: WantedFiles) -> list[str]:
+    arrivals = [] if wanted.arrivals is None else [wanted.arrivals.path]
+    capacity = [] if wanted.capacity is None else [wanted.capacity.path]
+    return [*arrivals, *capacity, *([] if wanted.pairs is None else [wanted.pairs])]
 
 
 def _by_tick(plan: Plan) -> list[Run]:
@@ -137,10 +154,24 @@ def _by_request(scenario: Scenario) -> Run:
         return simulation.run()
 
 
+def _check_options(out: str | None, options: dict[str, Any]) -> None:
+    for factor, file in (("capacity_from", "capacity"), ("arrivals_sources", "arrivals")):
+        if options[factor] is not None and options[file] is None:
+            raise click.UsageError(f"--{factor.replace('_', '-')} belongs to --{file}.")
+    for name in ("seconds", "capacity_from"):
+        # NaN, which click's ranges let through.
+        if options[name] is not None and math.isnan(options[name]):
+            raise click.UsageError(f"--{name.replace('_', '-')}: not a number of seconds.")
+    if out is not None:
+        if not out:
+            raise click.UsageError("--out names no folder.")
+        _check_plots()
+
+
 def _check_by_request(options: dict[str, Any]) -> None:
-    for name in ("capacity", "arrivals", "compare"):
+    for name in ("capacity", "arrivals", "compare", "processes"):
         if options[name]:
-            raise click.UsageError(f"--{name} is played by tick: leave out --detail request")
+            raise click.UsageError(f"--{name} belongs to a run by tick: leave out --detail request.")
 
 
 def _check_plots() -> None:
@@ -148,11 +179,26 @@ def _check_plots() -> None:
     import matplotlib  # noqa: F401
 
 
+def _folder(out: str) -> Path:
+    """The folder, made before minutes are spent on what could not be written into it. Raises UserError."""
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror or error}") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"--out {out}: may not be written to")
+    return folder
+
+
 def _write(out: Path, run: Run, encoded: str, table: str) -> None:
     from ops.twin.plots import write_plots
 
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "metrics.json").write_text(encoded, encoding="utf-8")
-    (out / "table.md").write_text(table + "\n", encoding="utf-8")
-    for path in write_plots(run, out):
+    try:
+        (out / "metrics.json").write_text(encoded, encoding="utf-8")
+        (out / "table.md").write_text(table + "\n", encoding="utf-8")
+        paths = write_plots(run, out)
+    except OSError as error:
+        raise UserError(f"--out {out}: {error.strerror or error}") from error
+    for path in paths:
         click.echo(f"wrote {path}", err=True)

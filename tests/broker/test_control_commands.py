@@ -84,7 +84,9 @@ def test_a_hold_from_the_command_line_to_the_target(verb: Verb, kafka: str, topi
                     if isinstance(record, CandidateTarget):
                         assert (record.candidate_target, record.reason) == (300, "operator")
     (held,) = json.loads(verb("list", "--json"))
-    assert (held["operator"], held["reason"], held["target"], held["is_applied"]) == ("ada", "a drill", 300, True)
+    assert (held["operator"], held["reason"], held["target"]) == ("ada", "a drill", 300)
+    # On a busy machine the target may have run out by now.
+    assert held["is_applied"] is not held["is_target_expired"]
 
     verb("freeze", "--all", "--reason", "a release", "--for", "1h")
     verb("resume", "--cell", "us-east")

@@ -85,7 +85,7 @@ def test_a_hold_file_claims_its_pool_until_it_is_over_and_is_then_removed(tmp_pa
     (found,) = holds_in(tmp_path, 150)
     assert (found.pools, found.reason, found.starts_ms, found.ends_ms) == (("h200-0",), "launch", 100, 200)
     assert list(holds_in(tmp_path, 200)) == []
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.glob("*.hold")) == []
     assert not remove_hold(tmp_path, "h200-0")
 
 

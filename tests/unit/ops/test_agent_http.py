@@ -147,6 +147,21 @@ def test_wrong_use_of_the_verbs_is_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(("--bogus",), 2), ((), 2), (("--help",), 0), (("--config", "/none.toml"), 2)]
+)
+def test_wrong_use_and_help_need_no_broker(
+    arguments: tuple[str, ...], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asked() -> None:
+        raise AssertionError("a broker was looked for")
+
+    monkeypatch.delenv("KAFKA_BOOTSTRAP", raising=False)
+    monkeypatch.setattr("ops.run_cli.require_broker", asked)
+    assert cli.main(["run", "agent", *arguments]) == code
+    capsys.readouterr()
+
+
 @pytest.mark.parametrize("verb", [("agent",), ("agent", "check"), ("reclaim",), ("run", "agent")])
 def test_every_help_has_an_example(
     verb: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -139,6 +139,48 @@ def test_a_setting_that_the_client_does_not_know_is_named_at_once() -> None:
         Outbox(Spool(None, limit_bytes=1 << 20), {**CONFIG, "no.such": "x"}, "t")
 
 
+def test_a_registrys_wrong_setting_and_a_record_that_cannot_be_spooled_end_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.agent.outbox._FIRST_PAUSE_S", 0.0)
+    wrong = [ValueError("SCHEMA_REGISTRY_CONFIG: no such file")]
+
+    def connect_registry() -> None:
+        if wrong:
+            raise wrong.pop()
+
+    monkeypatch.setattr("ops.agent.outbox.connect_registry", connect_registry)
+    broker = FakeBroker()
+    broker.there.set()
+    spool = Spool(tmp_path, limit_bytes=1 << 20)
+    append, failures = spool.append, [OSError("no disk")]
+
+    def fail_once(log: str, body: bytes) -> int:
+        if failures:
+            raise failures.pop()
+        return append(log, body)
+
+    monkeypatch.setattr(spool, "append", fail_once)
+    box = Outbox(spool, CONFIG, "t", connect=broker.connect)  # type: ignore[arg-type]
+    for seq in range(3):
+        box.put(event(seq))
+    box.start()
+    assert box.died() is None
+    box.close(timeout_s=60.0)
+    assert seqs(broker) == [1, 2]
+
+
+def test_a_thread_that_ended_by_itself_is_missed() -> None:
+    box = outbox(None, FakeBroker())
+    box._is_over = lambda: True  # type: ignore[method-assign]
+    assert box.died() is None
+    box.start()
+    box._thread.join()
+    assert box.died() == "the thread that sends has ended"
+    box.close()
+    assert box.died() is None
+
+
 @pytest.fixture
 def reporter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CapacityReporter:
     monkeypatch.setattr(Outbox, "start", lambda _: None)

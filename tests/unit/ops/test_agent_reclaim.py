@@ -186,6 +186,7 @@ def test_the_command_says_how_long_it_took_and_gives_up_what_it_held(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
+        (("p", "--for", "32d"), 2, "31 days"),
         ((), 2, "POOL"),
         (("p", "--all"), 2, "POOL"),
         (("p", "--timeout", "5"), 2, "no duration"),

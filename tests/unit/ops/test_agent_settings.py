@@ -50,6 +50,22 @@ def test_a_pool_overrides_its_kind_its_kind_the_policy_and_labels_the_policy(tmp
     assert (one.provider, one.needs.cpu_cores, one.memory_bytes) == ("cloud", 2.0, 2 << 30)
 
 
+@pytest.mark.parametrize(
+    ("policy", "limits"),
+    [
+        ("busy_above = 0.3", (0.05, 0.3)),
+        ("idle_below = 0.1", (0.1, 0.15)),
+        ("idle_for_s = 5", (0.5, 0.8)),
+        ("[pools.cpu]\nidle_below = 0.6", (0.6, 0.8)),
+    ],
+)
+def test_limits_of_the_policy_are_not_mixed_with_those_that_cores_have_without_one(
+    policy: str, limits: tuple[float, float]
+) -> None:
+    cpu = of(f"{SMALL}[policy]\n{policy}\n").policy_of("cpu", "cpu")
+    assert (cpu.idle_below, cpu.busy_above) == limits
+
+
 def test_cores_that_are_not_to_be_offered_are_all_in_reserve() -> None:
     assert of(SMALL).policy_of("cpu", "cpu").reserve_units == 0.0
     assert of(SMALL + "offer = false\n").policy_of("cpu", "cpu").reserve_units > 10**9
@@ -78,6 +94,19 @@ def test_paths_are_from_the_files_folder(tmp_path: Path) -> None:
         (SMALL + "[policy]\nidle_below = 0.5\n", r"policy: idle_below \(0.5\) must be below busy_above"),
         (SMALL + "[pools.cpu]\nbusy_above = 0.4\n", r"pools\.cpu: idle_below"),
         (SMALL + "[kinds.h200]\npressure_below = 0.9\n", r"kinds\.h200: pressure_below"),
+        (SMALL + "[kinds.cpu]\nbusy_above = 0.4\n", r"kinds\.cpu: idle_below"),
+        (
+            SMALL + "[kinds.h200]\nidle_below = 0.4\nbusy_above = 0.6\n[pools.h200-0]\nbusy_above = 0.3\n",
+            r"pools\.h200-0",
+        ),
+        (
+            SMALL + "[policy]\nidle_below = 0.1\nbusy_above = 0.3\n[kinds.cpu]\nidle_below = 0.5\n",
+            r"kinds\.cpu: idle_b",
+        ),
+        (SMALL + "every_s = 6.0\n", r"policy.*: stale_after_s \(10\) must be twice"),
+        (SMALL + "[pools.cpu]\nstale_after_s = 1.5\n", r"pools\.cpu: stale_after_s"),
+        (SMALL + '[sources.nvml.kinds]\n"NVIDIA X" = "a/b"\n', r"sources\.nvml\.kinds"),
+        (SMALL + '[[notices]]\npath = "x"\npools = ["x\\n"]\n', r"notices.*pools"),
         (SMALL + '[reclaim]\nhold = "soon"\n', "reclaim.hold: 'soon' is no duration"),
         (SMALL + '[[schedule]]\nname = "x"\nfor = "1h"\n', r"schedule\[0\]: one of at and daily"),
         (SMALL + '[[schedule]]\nname = "x"\nfor = "1h"\ndaily = "25:00"\n', r"schedule\[0\]\.daily"),

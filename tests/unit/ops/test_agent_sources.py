@@ -279,14 +279,14 @@ def test_each_source_is_read_when_it_is_due_and_a_bad_one_ends_no_other() -> Non
     sampler = Sampler([good, bad], wake=lambda: woken.append(clock.s), clock_s=clock)
     sampler.own_pids = frozenset({5})
     for clock.s in (0.0, 0.5, 1.0, 2.0):
-        sampler.read_due()
+        assert {sampler.read_due(good), sampler.read_due(bad)} <= {0.5, 1.0, 1.5, 2.0}
     assert good.seen_pids == {5}
     assert woken == [0.0, 1.0, 2.0]
     assert sampler.take() == reading
     assert sampler.take() == []
     assert (sampler.num_failures, dict(sampler.problems)) == ({"good": 0, "bad": 2}, {"bad": "bad: out of order"})
     clock.s = 4.0
-    assert sampler.read_due() == 1.0
+    assert sampler.read_due(bad) == 2.0
     assert sampler.problems == {}
 
 

@@ -243,3 +243,48 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         opened(tmp_path / "file" / "spool")
     with pytest.raises(ValueError, match="bytes at least"):
         opened(tmp_path, 10)
+
+
+def test_what_went_with_its_file_is_counted_and_the_rest_goes_on(tmp_path: Path) -> None:
+    spool = opened(tmp_path, 1 << 20)
+    for body in numbered(3):
+        spool.append(BEATS, body)
+    for path in tmp_path.glob("beats-*.log"):
+        path.unlink()
+    spool.append(RECLAIMS, b"mine")
+    spool.append(BEATS, b"into the file that has no name")
+    assert all_next(spool) == [b"mine"]
+    assert (spool.num_dropped, spool.num_waiting) == ({BEATS: 4}, 1)
+    spool.append(BEATS, b"later")
+    assert all_next(spool) == [b"later"]
+    spool.acknowledge(3)
+    spool.acknowledge(5)
+    assert spool.is_empty
+
+
+def test_a_file_that_is_gone_can_be_dropped_too(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    for body in numbered(200, size=200):
+        spool.append(BEATS, body)
+    for path in tmp_path.glob("beats-*.log"):
+        path.unlink()
+    for body in numbered(400, size=200):
+        spool.append(CHANGES, body)
+    assert spool.num_dropped[BEATS] == 200
+    assert spool.num_waiting == 600 - spool.num_dropped.total()
+
+
+def test_behind_a_byte_that_is_damaged_while_it_runs_nothing_is_waited_for(tmp_path: Path) -> None:
+    spool = opened(tmp_path, 1 << 20)
+    for body in numbered(10):
+        spool.append(BEATS, body)
+    (path,) = tmp_path.glob("beats-*.log")
+    image = bytearray(path.read_bytes())
+    image[5 * 24 + 20] ^= 1
+    path.write_bytes(image)
+    assert len(all_next(spool)) == 5
+    for number in range(5):
+        spool.acknowledge(number)
+    assert (spool.is_empty, spool.num_dropped) == (True, {BEATS: 5})
+    spool.append(BEATS, b"later")
+    assert all_next(spool) == [b"later"]

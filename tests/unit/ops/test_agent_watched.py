@@ -276,3 +276,17 @@ def test_a_reclaim_waits_for_real_rankers_before_the_pool_is_given_again(tmp_pat
     gates.shutdown()
     assert not ranker.is_open()
     ranker.close()
+
+
+def test_idle_cores_are_given_out_once_and_what_is_left_is_offered_as_cores() -> None:
+    stage = Stage(PolicySettings(idle_for_s=0.0, stale_after_s=100.0, cpu_cores=6.0))
+    done = stage.see(device(0), device(1), device(2), cpu(0.5))
+    assert beside(done) == [("h200", 6.0), ("h200", 6.0), ("h200", 3.0)]
+    # The owner takes a device: its cores go to the next, and the rest is offered as cores.
+    done = stage.see(device(0), device(1, owner=1.0), device(2), cpu(0.5), at_s=1.0)
+    assert sorted(beside(done)) == [("cpu", 3.0), ("h200", 6.0), ("h200", 6.0)]
+
+
+def beside(done: list[object]) -> list[tuple[str, float]]:
+    """Kinds and cores of what is offered in the end."""
+    return [(offer.accelerator, offer.cpu_cores) for offer in record(done[-1:]).offers]

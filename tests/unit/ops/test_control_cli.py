@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ops import cli, control_orders
+from ops import cli, control_cli, control_orders
 from ops.commands import MAX_HOLD_MS, CommandError, command_window, duration_ms, expiry_ms, listening
 from ops.holds import CellFacts, holds, line_of
 from schemas.dead_letters import RawRecord
@@ -141,11 +141,60 @@ def test_the_record_is_believed_and_obeyed_from_the_next_tick_until_it_runs_out(
     assert "operator" not in (targets[3].reason, targets[4].reason)
 
 
-def target_of(reason: str) -> CandidateTarget:
+def target_of(reason: str, coverage_reason: str = "", *, candidates: int = 250) -> CandidateTarget:
     state, _ = apply(CellState(cell="us-east"), capacity_window(1))
     _, records = apply(state, latency_window(1))
     target = next(record for record in records if isinstance(record, CandidateTarget))
-    return replace(target, reason=reason, candidate_target=250)
+    return replace(
+        target,
+        reason=reason,
+        coverage_reason=coverage_reason,
+        candidate_target=candidates,
+        window_end_ms=NOW_MS - WINDOW_MS,
+        valid_until_ms=NOW_MS,
+    )
+
+
+FREEZE = DRILL
+WIDE = replace(DRILL, action="override", candidate_target=250)
+COVERED = replace(DRILL, action="override", coverage=0.2)
+BOTH = replace(WIDE, coverage=0.2)
+
+
+@pytest.mark.parametrize(
+    ("command", "target", "applied"),
+    [
+        (WIDE, target_of("operator", "steady"), True),
+        (WIDE, target_of("operator", candidates=249), False),
+        (WIDE, target_of("no_capacity", "operator"), False),
+        (COVERED, target_of("rising", "operator"), True),
+        (COVERED, target_of("operator", "no_capacity"), False),
+        (BOTH, target_of("operator", "operator"), True),
+        (BOTH, target_of("operator", "blind"), False),
+        (FREEZE, target_of("operator", "operator", candidates=7), True),
+        (FREEZE, target_of("operator", ""), True),
+        (FREEZE, target_of("operator", "blind"), False),
+        (FREEZE, target_of("blind", "operator"), False),
+    ],
+)
+def test_a_hold_is_applied_where_the_target_follows_it_in_all_that_it_names(
+    command: OperatorCommand, target: CandidateTarget, applied: bool
+) -> None:
+    (row,) = holds({"us-east": CellFacts(command=command, target=target)}, now_ms=NOW_MS)
+    assert row.is_applied is applied
+
+
+def test_a_target_that_has_run_out_applies_nothing() -> None:
+    facts = {"us-east": CellFacts(command=WIDE, target=target_of("operator"))}
+    (valid,), (over,) = holds(facts, now_ms=NOW_MS), holds(facts, now_ms=NOW_MS + 1)
+    assert (valid.is_applied, over.is_applied) == (True, False)
+    assert line_of(valid).endswith("[applied, target 250]")
+    assert line_of(over).endswith("[not applied, target expired]")
+
+
+def test_what_keeps_the_coverage_from_following_is_said() -> None:
+    (row,) = holds({"us-east": CellFacts(command=BOTH, target=target_of("operator", "blind"))}, now_ms=NOW_MS)
+    assert line_of(row).endswith("[not applied, target 250 (operator, coverage: blind)]")
 
 
 def test_what_is_in_force_is_the_last_word_that_has_not_run_out() -> None:
@@ -241,7 +290,7 @@ def test_an_override_and_a_resume_as_json(desk: Desk, capsys: pytest.CaptureFixt
         (["freeze", "--cell", "us-east", *REASON, "--for", "5m", "--operator", ""], 2, "who says so?"),
         (["override", "--cell", "us-east", *REASON, "--for", "5m"], 2, "--candidates, --coverage or both"),
         (["override", "--cell", "us-east", *REASON, "--for", "5m", "--coverage", "1.5"], 2, "--coverage"),
-        (["override", "--cell", "us-east", *REASON, "--for", "5m", "--coverage", "nan"], 1, "coverage"),
+        (["override", "--cell", "us-east", *REASON, "--for", "5m", "--coverage", "nan"], 2, "--coverage: not a share"),
         (["freeze", "--cell", "x", "--cell", "us-east", *REASON, "--for", "5m"], 1, "cell x is not declared"),
         (["freeze", "--cell", "gone", *REASON, "--for", "5m"], 1, "cell gone is retired"),
         (["override", "--all", *REASON, "--for", "5m", "--candidates", "700"], 1, "700 is not in [100, 600]"),
@@ -257,3 +306,26 @@ def test_what_cannot_be_said_is_one_line_and_nothing_is_sent(
     assert said.err.count("\n") == 1
     assert word in said.err
     assert desk.sent == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["freeze", *REASON, "--for", "5m"],
+        ["freeze", "--cell", "us-east", "--all", *REASON, "--for", "5m"],
+        ["override", "--cell", "us-east", *REASON, "--for", "5m", "--coverage", "nan"],
+        ["resume"],
+        ["list", "--cell", "us-east", "--all"],
+    ],
+)
+def test_wrong_use_is_told_without_a_broker(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    def unwanted(verb: str) -> None:
+        raise AssertionError("looked for a broker")
+
+    monkeypatch.setenv("USER", "ada")
+    monkeypatch.setattr(control_orders, "broker_config", unwanted)
+    monkeypatch.setattr(control_cli, "broker_config", unwanted)
+    assert cli.main(["control", *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -1,6 +1,7 @@
 """Scenarios: what is built in holds its promises, and each mistake is named by file and key."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from ops.simulator.requests import RequestStream
 from ops.simulator.scenario import ScenarioError, built_in_scenarios, load_scenario, parse_scenario
 from ops.simulator.timeline import host_timeline
+from ops.simulator.twin_settings import Mix, Surge
 from ops.simulator.world import World, WorldConfig
 from schemas.gate import gate_file_name
 
@@ -198,6 +200,18 @@ def test_stretching_keeps_the_shape_of_the_timeline() -> None:
     assert twice.warm_up_s == scenario.warm_up_s
     with pytest.raises(ValueError, match="duration_s"):
         scenario.stretched(0.0)
+
+
+def test_stretching_keeps_the_shape_of_what_only_the_twin_plays() -> None:
+    scenario = load_scenario("generated")
+    twin = replace(
+        scenario.twin,
+        surges=(Surge(at_s=10.0, duration_s=4.0, rate_factor=3.0),),
+        mixes=(Mix(at_s=5.0, shares=(("a", 1.0),)), Mix(at_s=20.0, shares=(("b", 1.0),))),
+    )
+    twice = replace(scenario, twin=twin).stretched(2 * scenario.duration_s)
+    assert twice.twin.surges == (Surge(at_s=20.0, duration_s=8.0, rate_factor=3.0),)
+    assert [mix.at_s for mix in twice.twin.mixes] == [10.0, 40.0]
 
 
 def test_rankers_take_the_usable_hosts_in_turn() -> None:

@@ -54,6 +54,28 @@ def test_a_controller_that_another_has_taken_over_from_is_named_and_not_shown() 
     assert "two_controllers" in {trouble.kind for trouble in troubles}
 
 
+def shut_out_at(now_ms: int, *later: tuple[int, int]) -> str | None:
+    """What is shown of a controller of epoch 1 beside one of epoch 3, after ``later`` windows and their epochs."""
+    facts = facts_of([declaration()])
+    for step, (index, epoch) in enumerate([(98, 3), (99, 1), *later]):
+        facts.add(target(index), append_ms=END_MS + step, epoch=epoch)
+    return cell_status("us-east", facts.cells["us-east"], declaration(), now_ms=now_ms).not_heard
+
+
+def test_a_controller_that_was_not_heard_is_forgotten_once_its_last_target_is_over() -> None:
+    over_ms = target(99).valid_until_ms
+    assert shut_out_at(over_ms) is not None
+    assert shut_out_at(over_ms + 1) is None
+
+
+def test_a_controller_is_named_until_it_or_one_before_it_is_heard_again() -> None:
+    assert shut_out_at(NOW_MS, (100, 3)) is not None
+    # The last target of epoch 3 is over with the window 101.
+    assert shut_out_at(NOW_MS, (101, 2)) is not None
+    assert shut_out_at(NOW_MS, (101, 1)) is None
+    assert shut_out_at(NOW_MS, (101, 0)) is None
+
+
 def test_only_recent_windows_are_held() -> None:
     records = [make(index) for index in range(50) for make in (capacity_window, latency_window)]
     cell = facts_of([declaration(), *records]).cells["us-east"]

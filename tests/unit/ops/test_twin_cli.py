@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from ops.cli import main
+from ops.twin import cli as twin_cli
 from ops.twin.cli import simulate_command
 
 TWENTY_MINUTES = ["--seconds", "1200"]
@@ -43,6 +44,12 @@ def test_in_a_pipe_it_prints_the_table_alone(capfd):
         (["cpu-starved", "--arrivals", "missing.csv"], "missing.csv"),
         (["cpu-starved", "--detail", "atom"], "--detail"),
         (["cpu-starved", "--detail", "request", "--compare"], "--compare"),
+        (["cpu-starved", "--detail", "request", "--processes", "2"], "--processes"),
+        (["cpu-starved", "--seconds", "nan"], "--seconds: not a number"),
+        (["cpu-starved", "--capacity", "missing.csv", "--capacity-from", "nan"], "--capacity-from: not a number"),
+        (["cpu-starved", "--capacity-from", "10"], "--capacity-from belongs to --capacity"),
+        (["cpu-starved", "--arrivals-sources", "2"], "--arrivals-sources belongs to --arrivals"),
+        (["cpu-starved", "--out", ""], "--out names no folder"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(arguments, said, capfd):
@@ -69,6 +76,62 @@ def test_out_holds_metrics_table_and_a_plot_of_each_kind(tmp_path, capfd):
     ]
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in folder.glob("*.png"))
     assert json.loads((folder / "metrics.json").read_text())["run"]["scenario"] == "reclaim-storm"
+
+
+@pytest.fixture
+def no_run(monkeypatch):
+    """Fails where a simulation is begun."""
+
+    def begun(*_, **__):
+        raise AssertionError("a simulation was begun")
+
+    monkeypatch.setattr(twin_cli, "simulate_all", begun)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (('process = "poisson"', 'process = "file"\npath = "requests.csv"'), ["requests.csv"]),
+        (("num_candidates", 'pairs_file = "pairs.csv"\nnum_candidates'), ["pairs.csv"]),
+        (("[arrivals]", '[capacity_file]\npath = "fleet.csv"\n[arrivals]'), ["fleet.csv"]),
+    ],
+)
+def test_a_scenario_whose_traffic_comes_from_files_is_refused_by_name(change, named, tmp_path, capfd, no_run):
+    text = (
+        "name = 'filed'\nseed = 1\nwarm_up_s = 10.0\nduration_s = 100.0\n"
+        "[[cells]]\nname = 'a'\nbase_candidates = 64\nmax_candidates = 256\nlatency_limit_ms = 150.0\n"
+        '[arrivals]\nprocess = "poisson"\nrate_per_s = 50.0\n[requests]\nnum_candidates = 256\ndeadline_ms = 500\n'
+    )
+    hosts = (
+        "[[hosts]]\nname = 'h'\ncell = 'a'\naccelerator = 'cpu'\nunits = 1.0\ncpu_cores = 1.0\n"
+        "memory_bytes = 1\nidle_cause = 'off_peak'\n"
+    )
+    toml = tmp_path / "filed.toml"
+    toml.write_text(text.replace(*change) + ("" if "[capacity_file]" in change[1] else hosts))
+    assert main(["simulate", str(toml)]) == 2
+    err = capfd.readouterr().err
+    assert "filed names traffic files" in err
+    assert "simulate takes --capacity and --arrivals" in err
+    assert all(str(tmp_path / name) in err for name in named)
+    assert len(err.splitlines()) == 1
+
+
+def test_a_folder_that_cannot_be_is_told_before_the_run(tmp_path, capfd, no_run):
+    pytest.importorskip("matplotlib", reason="plots are drawn with matplotlib (extra: twin)")
+    (tmp_path / "file").write_text("")
+    assert main(["simulate", "cpu-starved", "--seconds", "60", "--out", str(tmp_path / "file" / "run")]) == 1
+    err = capfd.readouterr().err
+    assert f"--out {tmp_path / 'file' / 'run'}" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_what_cannot_be_written_is_one_line(tmp_path, capfd):
+    pytest.importorskip("matplotlib", reason="plots are drawn with matplotlib (extra: twin)")
+    (tmp_path / "table.md").mkdir()
+    assert main(["simulate", "cpu-starved", "--seconds", "60", "--out", str(tmp_path)]) == 1
+    err = capfd.readouterr().err
+    assert f"--out {tmp_path}" in err
+    assert len(err.splitlines()) == 1
 
 
 def test_help_has_an_example():
