@@ -384,10 +384,19 @@ def _ready(port: int) -> tuple[int, dict[str, str]] | None:
         return None
 
 
-BROKEN_CONTROLLER = """
+BROKEN_STATE = """
 import streams.control.agent as agent
 def broken(*args, **kwargs):
     raise RuntimeError("a defect of ours")
+agent.encode_state = broken
+"""
+BROKEN_FOR_ONE_WINDOW = """
+import streams.control.agent as agent
+sound = agent.apply
+def broken(state, window, **kwargs):
+    if window.window_index == {index}:
+        raise RuntimeError("a defect of ours")
+    return sound(state, window, **kwargs)
 agent.apply = broken
 """
 
@@ -395,10 +404,23 @@ agent.apply = broken
 @pytest.mark.timeout(180)
 def test_an_agent_that_fails_ends_so_that_it_can_be_started_anew(pipeline: Pipeline) -> None:
     index = first_index(10)
-    agent = pipeline.start(before=BROKEN_CONTROLLER)
+    agent = pipeline.start(before=BROKEN_STATE)
     pipeline.write(capacity_window(index))
     pipeline.write(latency_window(index))
     assert agent.wait(60) != 0
     assert "a defect of ours" in pipeline.log()
     pipeline.start()
     wait_for(lambda: index in pipeline.target_indices("us-east"))
+
+
+@pytest.mark.timeout(180)
+def test_a_window_that_cannot_be_applied_ends_in_the_dead_letters_and_stops_nothing(pipeline: Pipeline) -> None:
+    index = first_index(10)
+    pipeline.start(before=BROKEN_FOR_ONE_WINDOW.format(index=index))
+    for number in (index, index + 1):
+        pipeline.write(capacity_window(number))
+        pipeline.write(latency_window(number))
+    wait_for(lambda: index + 1 in pipeline.target_indices("us-east") and len(pipeline.dead_letters()) == 2)
+    assert {letter.reason for letter in pipeline.dead_letters()} == {"cannot_be_applied"}
+    assert pipeline.target_indices("us-east") == {index + 1}
+    assert "a defect of ours" in pipeline.log()
