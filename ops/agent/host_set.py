@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 
-from ops.agent.host_agent import HostAgent
+from ops.agent.host_agent import AGENT_STOPPED, HostAgent
 from ops.agent.moments import Now
 from ops.agent.plans import HostPlan
 from schemas.gate_drain import DrainReport
@@ -44,7 +44,7 @@ class HostSet:
         """Pass on that a renewal came too late."""
         return self.noted([(host, self._agents[host].lease_lost(pool, now))])[0]
 
-    def stop(self, now: Now, *, reason: str) -> list[HostPlan]:
+    def stop(self, now: Now, *, reason: str = AGENT_STOPPED) -> list[HostPlan]:
         """Close and take back everything."""
         return self.noted((name, agent.stop(now, reason=reason)) for name, agent in self._agents.items())
 

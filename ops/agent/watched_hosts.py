@@ -8,13 +8,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from ops.agent.holds import Hold, coming, in_force
-from ops.agent.host_agent import AGENT_STOPPED, HostAgent
+from ops.agent.host_agent import HostAgent
 from ops.agent.host_set import HostSet
 from ops.agent.moments import Now
 from ops.agent.plans import HostPlan, Plan
 from ops.agent.policy import PolicySettings, PoolPolicy, Wish
 from ops.agent.readings import Reading
-from schemas.gate_drain import DrainReport
 from schemas.records import Offer
 
 CPU: Final = "cpu"
@@ -153,18 +152,18 @@ class WatchedHost:
         return self.agent.notice(pool, now, ahead_ns=(hold.starts_ms - now.wall_ms) * 1_000_000, reason=hold.reason)
 
 
-class WatchedHosts:
+class WatchedHosts(HostSet):
     """All hosts that one process watches. They share readings and holds: copies of one host, for load tests."""
 
     def __init__(self, hosts: Mapping[str, WatchedHost]) -> None:
         self._hosts = hosts
-        self._agents = HostSet({name: host.agent for name, host in hosts.items()})
+        super().__init__({name: host.agent for name, host in hosts.items()})
         self._holds: tuple[Hold, ...] = ()
         self._decide_due_ns = 0
 
     @property
     def next_due_ns(self) -> int | None:
-        due_ns = self._agents.next_due_ns
+        due_ns = super().next_due_ns
         return None if due_ns is None else min(due_ns, self._decide_due_ns)
 
     def see(self, readings: Iterable[Reading], now: Now) -> None:
@@ -189,22 +188,7 @@ class WatchedHosts:
         if now.mono_ns >= self._decide_due_ns:
             self._decide_due_ns = now.mono_ns + _DECIDE_EVERY_NS
             plans += [(name, host.decide(self._holds, now)) for name, host in self._hosts.items()]
-        return self._agents.noted([*plans, *self._agents.tick(now)])
-
-    def draining(self) -> list[tuple[str, str]]:
-        return self._agents.draining()
-
-    def drained(self, host: str, pool: str, report: DrainReport, now: Now, *, is_last_look: bool = False) -> HostPlan:
-        return self._agents.drained(host, pool, report, now, is_last_look=is_last_look)
-
-    def lease_lost(self, host: str, pool: str, now: Now) -> HostPlan:
-        return self._agents.lease_lost(host, pool, now)
-
-    def stop(self, now: Now) -> list[HostPlan]:
-        return self._agents.stop(now, reason=AGENT_STOPPED)
-
-    def last_words(self, now: Now) -> list[HostPlan]:
-        return self._agents.last_words(now)
+        return self.noted([*plans, *self.tick(now)])
 
 
 def _is_news(said: Offer, offer: Offer) -> bool:

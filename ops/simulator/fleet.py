@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ops.agent.host_agent import AGENT_STOPPED, HostAgent, HostAgentSettings
+from ops.agent.host_agent import HostAgent, HostAgentSettings
 from ops.agent.host_reporter import HostReporter
 from ops.agent.host_set import HostSet
 from ops.agent.moments import Now
 from ops.agent.plans import HostPlan, Plan
 from ops.simulator.scenario_model import Host, Scenario
 from ops.simulator.timeline import HostEvent, host_timeline
-from schemas.gate_drain import DrainReport
 from schemas.records import Offer
 
 
@@ -56,7 +55,7 @@ class SimulatedHost:
         )
 
 
-class FleetAgents:
+class FleetAgents(HostSet):
     """The agents of all hosts of a scenario.
 
     ``zero_ns`` is the end of the warm-up on the monotonic clock, from which the timeline counts. What happened
@@ -78,12 +77,13 @@ class FleetAgents:
             self._hosts[event.host].remember(event)
         self._timeline = timeline[len(past) :]
         self._num_played = 0
-        self._agents = HostSet({name: host.agent for name, host in self._hosts.items()})
+        super().__init__({name: host.agent for name, host in self._hosts.items()})
 
     @property
     def next_due_ns(self) -> int | None:
         """When ``advance`` has something to do next; None for a fleet without hosts."""
-        times = [] if self._agents.next_due_ns is None else [self._agents.next_due_ns]
+        due_ns = super().next_due_ns
+        times = [] if due_ns is None else [due_ns]
         if self._num_played < len(self._timeline):
             times.append(self._at_ns(self._timeline[self._num_played]))
         return min(times, default=None)
@@ -95,31 +95,11 @@ class FleetAgents:
 
     def start(self, now: Now) -> list[HostPlan]:
         """Offer what is idle at the start."""
-        return self._agents.noted((name, host.start(now)) for name, host in self._hosts.items())
+        return self.noted((name, host.start(now)) for name, host in self._hosts.items())
 
     def advance(self, now: Now) -> list[HostPlan]:
         """What is due by now: the owners' wishes first, then renewals and heartbeats."""
-        return self._agents.noted([*self._play(now), *self._agents.tick(now)])
-
-    def draining(self) -> list[tuple[str, str]]:
-        """Host and pool of each gate whose rankers have not all given way yet."""
-        return self._agents.draining()
-
-    def drained(self, host: str, pool: str, report: DrainReport, now: Now, *, is_last_look: bool = False) -> HostPlan:
-        """Pass on a look at a closed gate's rankers."""
-        return self._agents.drained(host, pool, report, now, is_last_look=is_last_look)
-
-    def lease_lost(self, host: str, pool: str, now: Now) -> HostPlan:
-        """Pass on that a renewal came too late."""
-        return self._agents.lease_lost(host, pool, now)
-
-    def stop(self, now: Now) -> list[HostPlan]:
-        """Close and take back everything."""
-        return self._agents.stop(now, reason=AGENT_STOPPED)
-
-    def last_words(self, now: Now) -> list[HostPlan]:
-        """After ``stop``: what no record has told yet."""
-        return self._agents.last_words(now)
+        return self.noted([*self._play(now), *self.tick(now)])
 
     def _play(self, now: Now) -> Iterator[HostPlan]:
         while not self.is_played and self._at_ns(self._timeline[self._num_played]) <= now.mono_ns:
