@@ -4,8 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
+import pytest
 
+from schemas.dead_letters import RawRecord
+from schemas.errors import RecordError
+from schemas.framing import encode
+from schemas.partition import partition_for
 from schemas.records import Account, CandidateTarget, CellLimits, ControlWindow, ShedUnits
+from streams.control.believe import believed
 from streams.control.processor import apply
 from streams.control.settings import DEFAULT_SETTINGS, ControlSettings
 from streams.control.state import CellState, decode_state, encode_state
@@ -99,3 +105,19 @@ class Rig:
         self.targets += made
         self.index += 1 if made else 0
         return made
+
+
+def assert_refused(window: ControlWindow) -> None:
+    """The controller's edge refuses the window, wherever in the log it stands."""
+    key = window.cell.encode()
+    record = RawRecord(
+        topic="control.windows",
+        partition=partition_for(key, 8),
+        offset=0,
+        timestamp_ms=window.end_ms,
+        timestamp_kind="append",
+        key=key,
+        value=encode(window),
+    )
+    with pytest.raises(RecordError):
+        believed(record, num_partitions=8, skew_ms=0)

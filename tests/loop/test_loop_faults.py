@@ -6,16 +6,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from schemas.dead_letters import RawRecord
-from schemas.errors import RecordError
-from schemas.framing import encode
-from schemas.partition import partition_for
 from schemas.records import ControlWindow
-from streams.control.believe import believed
 from streams.control.gains import Gains
 from streams.control.settings import ControlSettings
 from tests.loop.plants import LinearPlant, QueuePlant
-from tests.loop.rig import LIMITS, SPAN, Rig
+from tests.loop.rig import LIMITS, SPAN, Rig, assert_refused
 from tests.unit.streams.control_makers import latency_window
 
 Windows = Callable[[Rig], list[ControlWindow]]
@@ -73,18 +68,7 @@ def test_a_window_that_carries_no_number_is_refused_and_only_skipped(figure):
     assert window.capacity is not None
     limits = msgspec.structs.replace(LIMITS, **{figure: math.nan})
     poisoned = msgspec.structs.replace(window, capacity=msgspec.structs.replace(window.capacity, limits=limits))
-    key = window.cell.encode()
-    record = RawRecord(
-        topic="control.windows",
-        partition=partition_for(key, 8),
-        offset=0,
-        timestamp_ms=window.end_ms,
-        timestamp_kind="append",
-        key=key,
-        value=encode(poisoned),
-    )
-    with pytest.raises(RecordError):
-        believed(record, num_partitions=8, skew_ms=0)
+    assert_refused(poisoned)
     assert rig.feed([rig.latency()]) == []
     rig.index += 1
     assert abs(rig.tick().candidate_target - LIMITS.base_candidates - rest) <= 0.02 * SPAN

@@ -8,14 +8,10 @@ import msgspec
 import pytest
 
 from ranking.client.target_table import TargetTable
-from schemas.dead_letters import RawRecord
-from schemas.errors import RecordError
-from schemas.framing import encode
-from schemas.partition import partition_for
 from schemas.records import CandidateTarget, ControlWindow, HistogramFields, RouterFigures
-from streams.control.believe import believed
 from streams.control.settings import DEFAULT_SETTINGS
 from tests.loop.cell_rig import CELL, SPAN, WINDOW_MS, CellRig
+from tests.loop.rig import assert_refused
 
 RAMP_TICKS = 60
 VALIDITY = DEFAULT_SETTINGS.validity_windows
@@ -169,18 +165,7 @@ def test_what_is_no_number_or_no_histogram_is_refused_and_costs_one_window():
         {"routers": [RouterFigures(source="r-0", num_requests=5, latency=broken)]},
     ):
         poisoned = msgspec.structs.replace(window, latency=msgspec.structs.replace(window.latency, **changes))
-        key = CELL.encode()
-        record = RawRecord(
-            topic="control.windows",
-            partition=partition_for(key, 8),
-            offset=0,
-            timestamp_ms=window.end_ms,
-            timestamp_kind="append",
-            key=key,
-            value=encode(poisoned),
-        )
-        with pytest.raises(RecordError):
-            believed(record, num_partitions=8, skew_ms=0)
+        assert_refused(poisoned)
     split = dict(rig.snapshots)
     assert rig.feed([rig.capacity()]) == []
     rig.index, rig.snapshots = rig.index + 1, split
