@@ -112,9 +112,13 @@ class _Agent:
         self._metered = MeteredGates(self._gates, self._metrics)
         self._pools: dict[str, str | None] = {}
         self._notices = Notices(
-            hold_s=settings.hold_s, now_ms=lambda: system_now().wall_ms, wake=wake.set, known=self._known_pools
+            hold_s=settings.hold_s,
+            now=system_now,
+            wake=wake.set,
+            known=self._known_pools,
+            folder=settings.runtime_dir,
         )
-        self._claims = Claims(settings, settings.runtime_dir, self._notices.holds)
+        self._claims = Claims(settings, settings.runtime_dir)
         self._stepped_s = time.monotonic()
 
     def run(self, stopped: threading.Event, signals: _Signals) -> None:
@@ -172,8 +176,8 @@ class _Agent:
             # Whatever woke us: claims first, readings next, gates at once.
             if signals.is_reclaim:
                 signals.is_reclaim = False
-                self._claims.signalled()
-            self._hosts.claim(self._claims.look(now.wall_ms), now)
+                self._notices.signalled(now)
+            self._hosts.claim(self._claims.look(now.wall_ms, self._notices.holds(now)), now)
             if readings := sampler.take():
                 self._hosts.see(self._with_gates(readings), now)
             runner.step()

@@ -20,6 +20,7 @@ from ops.agent.claim_files import (
     write_hold,
 )
 from ops.agent.holds import Hold, coming, in_force
+from ops.agent.moments import Now
 from ops.agent.notices import Notices
 from ops.agent.schedule import Scheduled
 from ops.times import iso_time, parse_duration_s, parse_time_ms
@@ -146,26 +147,26 @@ def test_a_notice_says_when_or_now(text: str, at: int, tmp_path: Path) -> None:
 def test_a_post_becomes_a_hold_and_wakes_the_agent() -> None:
     woken: list[bool] = []
     now_ms = ms("2026-03-01T12:00:00Z")
-    notices = Notices(hold_s=300.0, now_ms=lambda: now_ms, wake=lambda: woken.append(True))
+    notices = Notices(hold_s=300.0, now=lambda: Now(now_ms, 0), wake=lambda: woken.append(True))
     status, said = notices.post(b"")
     assert (status, said) == (202, {"starts": "2026-03-01T12:00:00.000Z", "ends": "2026-03-01T12:05:00.000Z"})
     assert notices.post(b'{"pools": ["p"], "at": "+2m", "for": "10m", "reason": "launch"}')[0] == 202
-    first, second = notices.holds(now_ms)
+    first, second = notices.holds(Now(now_ms, 0))
     assert (first.pools, first.ends_ms) == ((), now_ms + 300_000)
     assert (second.pools, second.starts_ms, second.ends_ms) == (("p",), now_ms + 120_000, now_ms + 720_000)
     assert len(woken) == 2
-    assert [each.key for each in notices.holds(now_ms + 300_000)] == [second.key]
+    assert [each.key for each in notices.holds(Now(now_ms + 300_000, 300 * 10**9))] == [second.key]
 
 
 @pytest.mark.parametrize(
     "body", ["{", "[]", '{"pool": "p"}', '{"at": "tomorrow"}', '{"for": "long"}', '{"pools": ["../x"]}']
 )
 def test_a_post_that_is_none_is_refused_with_the_reason(body: str) -> None:
-    notices = Notices(hold_s=300.0, now_ms=lambda: 0, wake=lambda: None)
+    notices = Notices(hold_s=300.0, now=lambda: Now(0, 0), wake=lambda: None)
     status, said = notices.post(body.encode())
     assert status == 400
     assert said["error"]
-    assert notices.holds(0) == []
+    assert notices.holds(Now(0, 0)) == []
     json.dumps(said)
 
 
