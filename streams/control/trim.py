@@ -6,6 +6,8 @@ it errs upwards: of the low values as many go as it reported, of the high ones o
 Shape suffix: B buckets.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -50,9 +52,13 @@ def _first(counts_B: _Counts, num_values: int) -> _Counts:
 
 
 def _rest(fields: HistogramFields, counts_B: _Counts, gone_B: _Counts, *, num_zeros: int) -> HistogramFields:
-    middle_B = _edges(fields, len(counts_B)) * 2.0 ** (0.5 * 2.0**-fields.scale)
-    # What is gone is known to its bucket only; so is the sum of what is left.
-    gone_micro = int(np.rint(np.sum(gone_B * middle_B) * MICRO))
+    # What is gone is known to its bucket only; so is the sum of what is left. Added up exactly: numpy's order of adding
+    # depends on the processor, and so does the last digit, which ends in the state.
+    width = 2.0**-fields.scale
+    gone = math.fsum(
+        num * 2.0 ** ((fields.offset + bucket + 0.5) * width) for bucket, num in enumerate(gone_B.tolist()) if num
+    )
+    gone_micro = round(gone * MICRO)
     left = ExponentialHistogram.from_fields(
         scale=fields.scale,
         offset=fields.offset,
