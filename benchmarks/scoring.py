@@ -4,8 +4,9 @@ Both score all candidates of one request of the built-in world with the baseline
 scores, which are compared first. The reference is the usual layout of a ranking batch: a row per pair with everything
 that the model reads of the user in it, so that the user's past clicks are pooled and the user's tower runs for every
 row. Its columns are made beforehand and cost it nothing here, and it runs in batches of the size that suits it best,
-found at the start. Beside the bundle stand models of the same kind with a larger tower and weights of no meaning, to
-show how the ratio follows from the size of the user's side.
+found at the start. Beside the bundle stand models of the same kind with a larger tower, to show how the ratio follows
+from the size of the user's side, and the powerful model with a history of 200 ads; their weights have no meaning, which
+costs and saves nothing.
 
 Shape legend: F user features, H past clicks, N candidates.
 """
@@ -23,7 +24,9 @@ from ops.simulator.world import DrawnRequest, World, WorldConfig
 from ranking.models.baseline import BaselineModel
 from ranking.models.inputs import CandidateChunk, Users
 from ranking.models.load import load_baseline
+from ranking.models.protocol import RankingModel
 from ranking.models.scorer import Scorer
+from ranking.models.wukong import WukongConfig, WukongModel
 
 NAME = "scoring"
 
@@ -35,6 +38,10 @@ CANDIDATES_PER_TURN, CANDIDATES_PER_TURN_QUICK, CANDIDATES_PER_TURN_TINY = 1 << 
 NUM_WARM_UP_CALLS = 5
 SEED = 1
 NUM_CANDIDATES_WITH_GOAL = 512
+# The powerful model: least ratio by number of candidates, each with a history of this length.
+POWERFUL_GOALS, POWERFUL_GOALS_TINY, POWERFUL_HISTORY = {512: 25, 2_048: 19}, {64: 0}, 200
+# A row with its user takes the powerful model a hundred times as long as the baseline: fewer do.
+POWERFUL_SHARE = 8
 
 Batch = tuple[Users, CandidateChunk]
 
@@ -55,6 +62,18 @@ def measure(plan: Plan) -> list[Measurement]:
         size = NUM_CANDIDATES_LARGER_TOWER
         name = f"scoring, {size:,} candidates, user tower of {width:,}"
         measured.append(_compare(larger.requires_grad_(False), requests[size], plan, name=name))
+    return measured + _powerful(world, random, plan)
+
+
+def _powerful(world: World, random: np.random.Generator, plan: Plan) -> list[Measurement]:
+    model = WukongModel(WukongConfig(num_features=world.config.num_features), "powerful").requires_grad_(False)
+    measured: list[Measurement] = []
+    for size, least in plan.choose(POWERFUL_GOALS, POWERFUL_GOALS, POWERFUL_GOALS_TINY).items():
+        request = world.draw_request(random, size)
+        request = request._replace(history_ids_H=random.integers(world.config.num_ads, size=POWERFUL_HISTORY))
+        name = f"scoring, {size:,} candidates, powerful model, history of {POWERFUL_HISTORY}"
+        goal = f"at least {least} times" if least else ""
+        measured.append(_compare(model, request, plan, name=name, goal=goal, share=POWERFUL_SHARE))
     return measured
 
 
@@ -67,11 +86,14 @@ def _time_of_one(rates: Measurement, num_candidates: int) -> Measurement:
     )
 
 
-def _compare(model: BaselineModel, request: DrawnRequest, plan: Plan, *, name: str, goal: str = "") -> Measurement:
+def _compare(
+    model: RankingModel, request: DrawnRequest, plan: Plan, *, name: str, goal: str = "", share: int = 1
+) -> Measurement:
+    """Both sides by turns; each scores one ``share``-th of the candidates of a turn, the reference less still."""
     scorer = Scorer(model, num_threads=1)
     num_candidates = len(request.ad_ids_N)
     per_turn = plan.choose(CANDIDATES_PER_TURN, CANDIDATES_PER_TURN_QUICK, CANDIDATES_PER_TURN_TINY)
-    num_calls = per_turn // num_candidates
+    num_calls = max(1, per_turn // num_candidates // share)
     num_calls_per_pair = max(1, num_calls // 8)
     once = partial(_score, scorer, [_batch(request, 0, num_candidates, per_pair=False)])
     by_size = {

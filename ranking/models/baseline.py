@@ -10,16 +10,11 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
+from ranking.models.columns import buckets, scalars
 from ranking.models.protocol import CandidateTensors, EncodedUsers, UserTensors
 
 _Width = Annotated[int, msgspec.Meta(ge=1, le=4096)]
 
-# 2^64 divided by the golden ratio, as int64. Fibonacci hashing (Knuth, TAOCP 3, 6.4): neighbouring ids spread
-# out.
-_HASH_FACTOR = 0x9E3779B97F4A7C15 - 2**64
-# Retrieval scores beyond this say no more; a wild one must not saturate the network.
-_RETRIEVAL_LIMIT = 32.0
-_SMALLEST_BID = 1e-6
 # Beside their features and their pooled past clicks, users enter by how many past clicks there are.
 _NUM_USER_SCALARS = 1
 # Beside the embedding, a candidate enters by its retrieval score, its bid and its match with the user.
@@ -37,25 +32,6 @@ class BaselineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     last_width: _Width
 
 
-def tensor_shapes(config: BaselineConfig) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor of such a model, without building it."""
-    linears = {
-        "tower_1": (config.tower_width, config.num_features + config.embedding_dim + _NUM_USER_SCALARS),
-        "tower_2": (config.tower_width, config.tower_width),
-        "user_query": (config.embedding_dim, config.tower_width),
-        "meeting_user": (config.meeting_width, config.tower_width),
-        "last": (config.last_width, config.meeting_width),
-        "click_logit": (1, config.last_width),
-    }
-    return {
-        "ad_embedding.weight": (1 << config.bucket_bits, config.embedding_dim),
-        "meeting_candidate.weight": (config.meeting_width, config.embedding_dim + _NUM_SCALARS),
-        "match_weight": (1,),
-        **{f"{name}.weight": shape for name, shape in linears.items()},
-        **{f"{name}.bias": shape[:1] for name, shape in linears.items()},
-    }
-
-
 class BaselineModel(nn.Module):
     """p(click) * bid from user features, past clicks, a hashed ad id, the bid and the retrieval score.
 
@@ -69,6 +45,8 @@ class BaselineModel(nn.Module):
 
     so that the user's half is computed once per request and broadcast.
     """
+
+    architecture = "baseline"
 
     def __init__(self, config: BaselineConfig, version: str) -> None:
         super().__init__()
@@ -102,26 +80,19 @@ class BaselineModel(nn.Module):
 
     def score(self, encoded: EncodedUsers, candidates: CandidateTensors) -> Tensor:
         """Return expected value per candidate, currency: float32 [N]."""
-        return torch.sigmoid(self.click_log_odds(encoded, candidates)) * candidates.bids_N
+        return torch.sigmoid(self.log_odds(encoded, candidates)) * candidates.bids_N
 
-    def click_log_odds(self, encoded: EncodedUsers, candidates: CandidateTensors) -> Tensor:
+    def log_odds(self, encoded: EncodedUsers, candidates: CandidateTensors) -> Tensor:
         """Return the log-odds of a click per candidate: float32 [N]."""
         query, user_half = encoded.tensors
         # The user of a single request is broadcast as it is; only users of several are laid out by candidate.
         if encoded.num_requests != 1:
             index_N = candidates.request_of_candidate_N
             query, user_half = query.index_select(0, index_N), user_half.index_select(0, index_N)
-        ad_ND = self.ad_embedding(self._buckets(candidates.ad_ids_N))
+        ad_ND = self.ad_embedding(buckets(candidates.ad_ids_N, self.config.bucket_bits))
         match_N = (ad_ND * query).sum(dim=1)
         inputs_NX = torch.cat(
-            (
-                ad_ND,
-                candidates.retrieval_scores_N.clamp(-_RETRIEVAL_LIMIT, _RETRIEVAL_LIMIT).unsqueeze(1),
-                # Retrieval ranks by value; with the bid beside it, the network can tell what it says of the click.
-                candidates.bids_N.clamp(min=_SMALLEST_BID).log().unsqueeze(1),
-                match_N.unsqueeze(1),
-            ),
-            dim=1,
+            (ad_ND, *scalars(candidates.retrieval_scores_N, candidates.bids_N), match_N.unsqueeze(1)), dim=1
         )
         # In place: nobody needs what these layers are before.
         hidden_NM = self.meeting_candidate(inputs_NX).add_(user_half).relu_()
@@ -138,12 +109,7 @@ class BaselineModel(nn.Module):
     def _pooled_history(self, users: UserTensors) -> Tensor:
         """The mean embedding of each user's past clicks and log(1 + their number): float32 [B, D + 1]."""
         index_H = users.request_of_history_H
-        past_HD = self.ad_embedding(self._buckets(users.history_ids_H))
+        past_HD = self.ad_embedding(buckets(users.history_ids_H, self.config.bucket_bits))
         lengths_B = past_HD.new_zeros(users.features_BF.shape[0]).index_add_(0, index_H, past_HD.new_ones(len(index_H)))
         sums_BD = past_HD.new_zeros((len(lengths_B), past_HD.shape[1])).index_add(0, index_H, past_HD)
         return torch.cat((sums_BD / lengths_B.clamp(min=1.0)[:, None], lengths_B.log1p()[:, None]), dim=1)
-
-    def _buckets(self, ad_ids_N: Tensor) -> Tensor:
-        # The arithmetic shift of a negative hash is harmless: the mask keeps the low bits only.
-        hashes_N = (ad_ids_N * _HASH_FACTOR) >> (64 - self.config.bucket_bits)
-        return hashes_N & ((1 << self.config.bucket_bits) - 1)

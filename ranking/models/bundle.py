@@ -1,6 +1,6 @@
 """A model bundle on disk: a folder with weights, config, and a manifest that vouches for both.
 
-    manifest.json        architecture, version, accelerators, and size and SHA-256 of each other file
+    manifest.json        architecture, version, accelerators, what it costs, and size and SHA-256 of each other file
     config.json          what the architecture needs to be built
     weights.safetensors  the tensors; never a pickle, which would run code when read
 
@@ -21,6 +21,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from ranking.models.cost import LatencyCurve, ModelCost
+
 MANIFEST = "manifest.json"
 CONFIG = "config.json"
 WEIGHTS = "weights.safetensors"
@@ -30,6 +32,8 @@ _MAX_WEIGHTS_BYTES = 4 * 1024**3
 # What pickles (protocol 2 and later) and torch's zipped pickles begin with; only to say so of a file that is
 # no safetensors file, as the length of a safetensors header can begin with the same bytes.
 _PICKLE_STARTS = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
+# A manifest that is being replaced; it may stay behind where its writer was killed.
+_NEW_MANIFEST = f".{MANIFEST}.new"
 
 Accelerator = Literal["cpu", "cuda"]
 
@@ -46,13 +50,20 @@ class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a bundle says of itself; `accelerators` are the device types that it may run on."""
+    """What a bundle says of itself; `accelerators` are the device types that it may run on.
+
+    What was measured is optional: `memory_bytes` of a device at the largest call, `latency_curve` by accelerator, and
+    `cost`, the predicted cost where it is known better than from the architecture alone.
+    """
 
     format: Literal[1] = 1
     architecture: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     version: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
     accelerators: Annotated[tuple[Accelerator, ...], msgspec.Meta(min_length=1)]
     files: dict[str, FileEntry]
+    memory_bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    latency_curve: dict[Accelerator, LatencyCurve] | None = None
+    cost: ModelCost | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,15 @@ def write_bundle(
     for name, data in contents.items():
         (folder / name).write_bytes(data)
     # Last: a folder whose writing was cut short has no manifest that fits, and is refused.
-    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n")
+    write_manifest(folder, manifest)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write or replace a bundle's manifest; a reader sees the old one or the new one."""
+    said = {name: value for name, value in msgspec.to_builtins(manifest, str_keys=True).items() if value is not None}
+    new = folder / _NEW_MANIFEST
+    new.write_bytes(msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n")
+    new.replace(folder / MANIFEST)
 
 
 def read_bundle(folder: Path, *, max_weights_bytes: int = _MAX_WEIGHTS_BYTES) -> Bundle:
@@ -119,21 +138,22 @@ def read_bundle(folder: Path, *, max_weights_bytes: int = _MAX_WEIGHTS_BYTES) ->
     return Bundle(folder=folder, manifest=manifest, config_json=config_json, tensors=tensors)
 
 
-def check_tensors(bundle: Bundle, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Compare a bundle's tensors with the float32 tensors that its architecture wants, before a model is built.
+def check_tensors(bundle: Bundle, wanted: Mapping[str, Tensor]) -> None:
+    """Compare a bundle's tensors with those that its architecture wants, in shape and type, before they are used.
 
+    `wanted` may stand on the meta device, where tensors take no memory.
     Raises: BundleError that names the tensor which is missing, not wanted, or of another shape or type.
     """
     path = bundle.folder / WEIGHTS
-    for name in sorted(shapes.keys() - bundle.tensors.keys()):
+    for name in sorted(wanted.keys() - bundle.tensors.keys()):
         raise BundleError(f"{path}: tensor {name} is missing")
-    for name in sorted(bundle.tensors.keys() - shapes.keys()):
+    for name in sorted(bundle.tensors.keys() - wanted.keys()):
         raise BundleError(f"{path}: tensor {name} is not part of {bundle.manifest.architecture}")
-    for name, shape in shapes.items():
+    for name, want in wanted.items():
         found = bundle.tensors[name]
-        if tuple(found.shape) != shape or found.dtype != torch.float32:
+        if found.shape != want.shape or found.dtype != want.dtype:
             raise BundleError(
-                f"{path}: tensor {name} is {found.dtype} {list(found.shape)}, expected {torch.float32} {list(shape)}"
+                f"{path}: tensor {name} is {found.dtype} {list(found.shape)}, expected {want.dtype} {list(want.shape)}"
             )
 
 
@@ -151,7 +171,7 @@ def _manifest(folder: Path) -> Manifest:
 
 def _check_listing(folder: Path, manifest: Manifest) -> None:
     for path in sorted(folder.iterdir()):
-        if path.name != MANIFEST and path.name not in manifest.files:
+        if path.name not in (MANIFEST, _NEW_MANIFEST, *manifest.files):
             raise BundleError(f"{path}: not listed in {MANIFEST}; weights are {WEIGHTS} only")
 
 

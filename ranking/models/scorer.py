@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ranking.models.devices import device_named
 from ranking.models.inputs import CandidateChunk, Users, check_index
 from ranking.models.protocol import CandidateTensors, EncodedUsers, RankingModel, UserTensors
 
@@ -33,7 +34,7 @@ class Scorer:
     def __init__(self, model: RankingModel, device: str = "cpu", *, num_threads: int = 1) -> None:
         if num_threads < 1:
             raise ValueError(f"num_threads must be at least 1, got {num_threads}")
-        self._device = _device(device)
+        self._device = device_named(device)
         torch.set_num_threads(num_threads)
         if isinstance(model, torch.nn.Module):
             model.to(self._device).eval()
@@ -101,13 +102,3 @@ class Scorer:
         # strides.
         writable = column if column.flags.writeable and column.flags.c_contiguous else column.copy()
         return torch.from_numpy(writable).to(self._device)
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(f"unknown device {name!r}") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {name!r}: no CUDA device is available")
-    return device
