@@ -1,10 +1,8 @@
 """Requests of one interval by segment, and what was assigned to them. Pure."""
 
 from schemas.records import SegmentTraffic
-from schemas.segments import OTHER_SEGMENT
+from schemas.segments import MAX_SEGMENTS, OTHER_SEGMENT
 
-# Callers name segments; those beyond the first so many of an interval stand together.
-MAX_SEGMENTS = 64
 MICRO = 1_000_000
 
 
@@ -27,6 +25,7 @@ class SegmentCounts:
         """Note one request; raises ValueError where more is assigned than its arm allows, or by no probability."""
         if not (0.0 <= probability <= 1.0 and (is_allowed or (probability == 0.0 and not is_routed))):
             raise ValueError(f"allowed {is_allowed}, probability {probability}, routed {is_routed}")
+        # Callers may name segments: those beyond the first so many of an interval stand together.
         has_room = segment in self._segments or len(self._segments) < MAX_SEGMENTS
         sums = self._segments.setdefault(segment if has_room else OTHER_SEGMENT, _Sums())
         sums.num_requests += 1

@@ -17,6 +17,7 @@ from fastavro.read import SchemaResolutionError
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 from msgspec import Struct
 
+from schemas.body_fields import locate
 from schemas.errors import ArrayLengthError, RecordError
 
 NAMESPACE = "intertidal"
@@ -67,17 +68,33 @@ def decode_body(body: bytes, record_type: type[R], *, writer_schema: Any = None)
 
     Raises RecordError with the reason, the field at fault and, for unreadable bytes, the position.
     """
+    return validate(decode_plain(body, record_type, writer_schema=writer_schema), record_type)
+
+
+def decode_plain(body: bytes, record_type: type[Struct], *, writer_schema: Any = None) -> Any:
+    """The fields of a body as plain data, not yet held against their bounds; raises RecordError as decode_body."""
     own = parsed_schema(record_type)
+    written = own if writer_schema is None else writer_schema
     stream = io.BytesIO(body)
     try:
-        data = fastavro.schemaless_reader(stream, writer_schema if writer_schema is not None else own, own)
+        data = fastavro.schemaless_reader(stream, written, own)
     except _TRUNCATED as error:
-        raise RecordError("truncated", f"ends inside a field ({len(body)} bytes)", position=stream.tell()) from error
+        raise RecordError(
+            "truncated",
+            f"ends inside a field ({len(body)} bytes)",
+            field=_unread_field(body, written),
+            position=stream.tell(),
+        ) from error
     except _MALFORMED as error:
-        raise RecordError("malformed", f"{type(error).__name__}: {error}", position=stream.tell()) from error
+        raise RecordError(
+            "malformed",
+            f"{type(error).__name__}: {error}",
+            field=_unread_field(body, written),
+            position=stream.tell(),
+        ) from error
     if stream.tell() != len(body):
         raise RecordError("malformed", f"{len(body) - stream.tell()} bytes behind the record", position=stream.tell())
-    return validate(data, record_type)
+    return data
 
 
 def validate(data: Any, record_type: type[R]) -> R:
@@ -86,10 +103,20 @@ def validate(data: Any, record_type: type[R]) -> R:
         return msgspec.convert(data, record_type, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at `")
+        # What a record says of its fields together begins with the one at fault.
+        said = message.partition(":")[0]
         if isinstance(error.__cause__, ArrayLengthError):
-            field = message.partition(":")[0]
-            raise RecordError("length_mismatch", message, field=field) from error
-        raise RecordError("invalid_field", message, field=path.rstrip("`").removeprefix("$.")) from error
+            raise RecordError("length_mismatch", message, field=said) from error
+        field = path.rstrip("`").removeprefix("$").removeprefix(".")
+        if not field and said in record_type.__struct_fields__:
+            field = said
+        raise RecordError("invalid_field", message, field=field) from error
+
+
+def _unread_field(body: bytes, schema: Any) -> str:
+    """Path of the field in which reading a body fails; empty where none is to blame."""
+    failure = locate(body, schema).failure
+    return "" if failure is None else failure.path
 
 
 def _record_schema(info: msgspec.inspect.Type, known: set[str]) -> dict[str, Any] | str:

@@ -107,17 +107,26 @@ class Decoder:
 
         Raises SchemaPendingError when its schema is not known yet: nothing is wrong with the record then.
         """
+        record_type, writer_schema, header_bytes = self.frame_of(value)
+        assert value is not None, "without a value there is no frame"
+        return _body(value, header_bytes, record_type, writer_schema)
+
+    def frame_of(self, value: bytes | None) -> tuple[type[Struct], Any, int]:
+        """Type of the record in ``value``, the schema of its body (None: the type's own), and the frame's length.
+
+        Raises as ``decode`` does for what is not in the body.
+        """
         if not value:
             raise RecordError("empty", "no value")
         if len(value) > self._max_bytes:
             raise RecordError("too_large", f"{len(value)} bytes, at most {self._max_bytes} are read")
         if value[:2] == SINGLE_OBJECT_MARKER:
-            return self._decode_single_object(value)
+            return self._single_object(value)
         if value[0] == CONFLUENT_MAGIC:
-            return self._decode_confluent(value)
+            return self._confluent(value)
         raise RecordError("bad_framing", f"starts with {value[:2].hex()}, neither c301 nor 00", position=0)
 
-    def _decode_single_object(self, value: bytes) -> Struct:
+    def _single_object(self, value: bytes) -> tuple[type[Struct], Any, int]:
         if len(value) < SINGLE_OBJECT_HEADER_BYTES:
             raise RecordError("truncated", "ends inside the frame", position=len(value))
         fingerprint = value[2:SINGLE_OBJECT_HEADER_BYTES]
@@ -125,9 +134,9 @@ class Decoder:
         if known is None:
             raise RecordError("unknown_schema", f"fingerprint {fingerprint.hex()}", position=2)
         record_type, writer_schema = known
-        return _body(value, SINGLE_OBJECT_HEADER_BYTES, record_type, writer_schema)
+        return record_type, writer_schema, SINGLE_OBJECT_HEADER_BYTES
 
-    def _decode_confluent(self, value: bytes) -> Struct:
+    def _confluent(self, value: bytes) -> tuple[type[Struct], Any, int]:
         if len(value) < CONFLUENT_HEADER_BYTES:
             raise RecordError("truncated", "ends inside the frame", position=len(value))
         schema_id = int.from_bytes(value[1:CONFLUENT_HEADER_BYTES], "big")
@@ -140,7 +149,7 @@ class Decoder:
         record_type = self._by_name.get(name)
         if record_type is None:
             raise RecordError("unknown_schema", f"schema id {schema_id} is {name}, not of this topic", position=1)
-        return _body(value, CONFLUENT_HEADER_BYTES, record_type, writer_schema)
+        return record_type, writer_schema, CONFLUENT_HEADER_BYTES
 
 
 def decode_as(value: bytes | None, record_type: type[R]) -> R:

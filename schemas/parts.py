@@ -14,6 +14,7 @@ from schemas.topics import (
     RANKING_REQUESTS,
     RANKING_RESULTS,
     RANKING_WORK_BASELINE,
+    RANKING_WORK_POWERFUL,
     RANKING_WORK_WIDE,
     SERVING_LATENCY,
     Topic,
@@ -63,7 +64,7 @@ PARTS: tuple[Part, ...] = (
     Part(
         name="router",
         purpose="Puts one result together per request",
-        sends=(RANKING_WORK_BASELINE, RANKING_WORK_WIDE, RANKING_RESULTS, SERVING_LATENCY),
+        sends=(RANKING_WORK_BASELINE, RANKING_WORK_WIDE, RANKING_WORK_POWERFUL, RANKING_RESULTS, SERVING_LATENCY),
         # Its results too: whoever takes a partition over reads what its predecessor has published.
         receives=(RANKING_REQUESTS, RANKING_ANSWERS, RANKING_RESULTS, CONTROL_TARGETS, CONTROL_CELLS),
         refuses=(RANKING_REQUESTS, RANKING_ANSWERS, CONTROL_TARGETS),
@@ -74,7 +75,7 @@ PARTS: tuple[Part, ...] = (
         purpose="Scores the work of its routes",
         sends=(RANKING_ANSWERS, SERVING_LATENCY),
         clocks=(SERVING_LATENCY,),
-        receives=(RANKING_WORK_BASELINE, RANKING_WORK_WIDE),
-        refuses=(RANKING_WORK_BASELINE, RANKING_WORK_WIDE),
+        receives=(RANKING_WORK_BASELINE, RANKING_WORK_WIDE, RANKING_WORK_POWERFUL),
+        refuses=(RANKING_WORK_BASELINE, RANKING_WORK_WIDE, RANKING_WORK_POWERFUL),
     ),
 )

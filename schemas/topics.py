@@ -26,6 +26,7 @@ from schemas.records import (
     RankingWork,
     SegmentUplift,
 )
+from schemas.records.fields import Route
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -219,7 +220,7 @@ TOPICS: tuple[Topic, ...] = (
     PRECOMPUTE_RESULTS,
 )
 
-WORK_BY_ROUTE: dict[str, Topic] = {
+WORK_BY_ROUTE: dict[Route, Topic] = {
     "baseline": RANKING_WORK_BASELINE,
     "wide": RANKING_WORK_WIDE,
     "powerful": RANKING_WORK_POWERFUL,

@@ -8,7 +8,9 @@ from pathlib import Path
 from ops.demo.supervisor import PartCommand
 from ops.simulator.scenario import Scenario
 
-BUNDLE = Path(__file__).parents[2] / "ranking" / "models" / "bundles" / "baseline-world"
+_BUNDLES = Path(__file__).parents[2] / "ranking" / "models" / "bundles"
+BUNDLE = _BUNDLES / "baseline-world"
+POWERFUL_BUNDLE = _BUNDLES / "powerful-world"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,19 +40,21 @@ def serving_parts(
     yield part("control-1", "control", "--id", "control-1", "--data-dir", str(layout.run_dir / "control-1"))
     for number in range(1, scenario.processes.routers + 1):
         yield part(f"router-{number}", "router", "--id", f"router-{number}")
-    bundle = ("--bundle", str(BUNDLE))
+    baseline, powerful = ("--bundle", str(BUNDLE)), ("--bundle", str(POWERFUL_BUNDLE))
     for number in range(1, scenario.processes.dedicated_rankers + 1):
         name = f"dedicated-{number}"
         cell = scenario.cells[(number - 1) % len(scenario.cells)].name
-        yield part(name, "ranker", "--id", name, "--route", "baseline", "--cell", cell, *bundle)
-    for number, host in enumerate(scenario.ranker_hosts(), start=1):
-        name = f"wide-{number}"
-        yield part(
-            name,
-            "ranker",
-            *("--id", name, "--route", "wide", "--cell", host.cell, "--pool", host.accelerator, *bundle),
-            INTERTIDAL_RUNTIME_DIR=str(layout.hosts_dir / host.name),
-        )
+        yield part(name, "ranker", "--id", name, "--route", "baseline", "--cell", cell, *baseline)
+    optional = (("wide", scenario.ranker_hosts(), baseline), ("powerful", scenario.powerful_hosts(), powerful))
+    for route, hosts, bundle in optional:
+        for number, host in enumerate(hosts, start=1):
+            name = f"{route}-{number}"
+            yield part(
+                name,
+                "ranker",
+                *("--id", name, "--route", route, "--cell", host.cell, "--pool", host.accelerator, *bundle),
+                INTERTIDAL_RUNTIME_DIR=str(layout.hosts_dir / host.name),
+            )
 
 
 def agents_part(layout: Layout, environ: Mapping[str, str], *, start_ms: int) -> PartCommand:

@@ -83,6 +83,7 @@ def build_report(ledger: Ledger, run: Run) -> dict[str, Any]:
         "latency_ms": {phase: _latency(ledger, _in_phase(ledger, run, reclaim, phase)) for phase in PHASES},
         "optional": {lever: accounts[lever].to_dict() for lever in LEVERS},
         "optional_by_phase": {phase: {lever: by_phase[phase][lever].to_dict() for lever in LEVERS} for phase in PHASES},
+        "flips": _flips(ledger),
         "reclaims": _reclaims(ledger, run),
         "candidate_target": {
             cell: [[target.window_end_ms, target.candidate_target] for _, target in sorted(targets.items())]
@@ -180,6 +181,12 @@ def _outcome(ledger: Ledger, request_id: str, item: OptionalItem) -> tuple[str, 
     if said is not None and item.chunk in said.shed:
         return "shed", said.shed[item.chunk]
     return "lost", ""
+
+
+def _flips(ledger: Ledger) -> dict[str, int]:
+    """Upgraded requests whose result says whether the stronger model changed what was shown, and those that it did."""
+    compared = [seen.record.flipped for seen in ledger.results.values() if seen.record.flipped is not None]
+    return {"compared": len(compared), "flipped": sum(compared)}
 
 
 def _requests(ledger: Ledger, run: Run) -> dict[str, int]:

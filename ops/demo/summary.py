@@ -21,11 +21,11 @@ def summary_lines(report: dict[str, Any]) -> Iterator[str]:
     for phase, seen in report["latency_ms"].items():
         if seen["n"]:
             yield f"{phase:<10} p50 {seen['p50']:g} ms, p99 {seen['p99']:g} ms, {seen['n']} requests"
-    shed = ", ".join(f"{units} {reason}" for reason, units in rma["shed"].items()) or "none"
-    yield (
-        f"extras     {rma['offered']} offered = {rma['admitted']} admitted + {sum(rma['shed'].values())} shed ({shed})"
-        f" + {rma['late']} late + {rma['lost']} lost"
-    )
+    yield f"extras     {_account(rma)}"
+    upgrades = report["optional"]["sbm"]
+    if upgrades["offered"]:
+        flips = report["flips"]
+        yield f"upgrades   {_account(upgrades)}; {flips['flipped']} of {flips['compared']} changed what was shown"
     reclaims = report["reclaims"]
     if reclaims["count"]:
         yield (
@@ -49,6 +49,14 @@ def summary_lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"not judged {name}: {why}"
     for row in report["invariants"]:
         yield f"{'held  ' if row['held'] else 'BROKEN'}     {row['name']}: {row['seen']}"
+
+
+def _account(optional: dict[str, Any]) -> str:
+    shed = ", ".join(f"{units} {reason}" for reason, units in optional["shed"].items()) or "none"
+    return (
+        f"{optional['offered']} offered = {optional['admitted']} admitted + {sum(optional['shed'].values())} shed"
+        f" ({shed}) + {optional['late']} late + {optional['lost']} lost"
+    )
 
 
 def _ms(spread: dict[str, float | None]) -> str:

@@ -83,6 +83,8 @@ def glance(ledger: Ledger, facts: Facts, *, now_ms: int, start_ms: int, phase: s
     shed: Counter[str] = Counter()
     for seen in recent:
         for item in seen.record.optional:
+            if item.lever != "rma":
+                continue
             units[item.state] += item.units
             if item.state == "shed":
                 shed[item.reason] += item.units

@@ -245,9 +245,11 @@ def _processes(table: Table, hosts: tuple[Host, ...], *, has_hosts_later: bool) 
         routers=table.count("routers", at_least=1, at_most=64, default=1),
         dedicated_rankers=table.count("dedicated_rankers", at_least=1, at_most=64, default=2),
         opportunistic_rankers=table.count("opportunistic_rankers", at_least=0, at_most=64, default=0),
+        powerful_rankers=table.count("powerful_rankers", at_least=0, at_most=64, default=0),
     )
-    if processes.opportunistic_rankers and not has_hosts_later and all(host.unusable is not None for host in hosts):
-        table.fail("opportunistic_rankers", "there is no usable host to run them on")
+    for name in ("opportunistic_rankers", "powerful_rankers"):
+        if getattr(processes, name) and not has_hosts_later and all(host.unusable is not None for host in hosts):
+            table.fail(name, "there is no usable host to run them on")
     table.finish()
     return processes
 

@@ -118,11 +118,12 @@ class OutcomeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """How many processes of each part a run of the scenario starts."""
+    """How many processes of each part a run of the scenario starts; opportunistic rankers serve the wide route."""
 
     routers: int
     dedicated_rankers: int
     opportunistic_rankers: int
+    powerful_rankers: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,9 +171,15 @@ class Scenario:
         return tuple(host for host in self.hosts if fnmatchcase(host.name, glob))
 
     def ranker_hosts(self) -> tuple[Host, ...]:
-        """The host of each opportunistic ranker: the usable hosts in turn."""
+        """The host of each ranker of the wide route: the usable hosts in turn."""
         usable = [host for host in self.hosts if host.unusable is None]
         return tuple(usable[index % len(usable)] for index in range(self.processes.opportunistic_rankers))
+
+    def powerful_hosts(self) -> tuple[Host, ...]:
+        """The host of each ranker of the powerful route: in turn, from the last one on, so that they are apart from
+        those of the wide route where there are enough."""
+        usable = [host for host in self.hosts if host.unusable is None][::-1]
+        return tuple(usable[index % len(usable)] for index in range(self.processes.powerful_rankers))
 
     def stretched(self, duration_s: float) -> "Scenario":
         """The same scenario over another measured time, its timeline stretched alike, that of the twin too.

@@ -47,6 +47,8 @@ class Arm:
     allows_sbm: bool
 
 
+# Of a request that is assigned to nothing: a caller's mistake.
+NO_ARM = Arm(name="none", allows_rma=False, allows_sbm=False)
 _HELD_OUT = Arm(name="holdout", allows_rma=False, allows_sbm=False)
 _ARMS: dict[tuple[bool, bool], Arm] = {
     (False, False): Arm(name="none", allows_rma=False, allows_sbm=False),
@@ -63,3 +65,12 @@ def arm_of(user_id: str, *, settings: ArmSettings = DEFAULT_ARMS) -> Arm:
     allows_rma = uniform(user_id, purpose=_RMA) < settings.rma_share
     allows_sbm = uniform(user_id, purpose=_SBM) < settings.sbm_share
     return _ARMS[allows_rma, allows_sbm]
+
+
+def arm_propensity(arm: Arm, *, settings: ArmSettings = DEFAULT_ARMS) -> float:
+    """Probability with which a user comes into an arm."""
+    if arm.name == "holdout":
+        return settings.holdout_share
+    rma = settings.rma_share if arm.allows_rma else 1.0 - settings.rma_share
+    sbm = settings.sbm_share if arm.allows_sbm else 1.0 - settings.sbm_share
+    return (1.0 - settings.holdout_share) * rma * sbm

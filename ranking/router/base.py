@@ -21,7 +21,11 @@ class BaseSender:
         self._policy = policy
         self._router = router
         self.book = PartitionBook(num_partitions, rng=rng, probe_interval_ms=policy.probe_interval_ms)
-        self._budget = RetryBudget(share=policy.retry_share, burst=policy.retry_burst)
+        self._budget = RetryBudget(
+            share=policy.retry_share,
+            burst=policy.retry_burst,
+            max_overdue_ms=policy.overdue_high_share * policy.max_budget_ms,
+        )
         self._tail = LearnedTail(0.99)
 
     def overdue_ms(self, budget_ms: float, now_ms: float) -> float:

@@ -3,7 +3,7 @@
 All times are milliseconds of the broker's clock (`ranking.clock.BrokerClock`). A request passes through:
 
 1. `request`: refused, answered with the caller's mistake, known already, or opened: base work is sent at once,
-   extras as the cell's target allows.
+   optional work as arm, dose and the cell's target allow.
 2. `answer` and `tick`: answers are kept until all that is wanted is in, or the answer-by time comes. Base work that
    is overdue is sent once to another owner.
 3. The one result is published: at 2., or as soon as base work answers after the answer-by time, or without a ranking
@@ -19,13 +19,15 @@ from dataclasses import dataclass
 from ranking.callers_mistake import mistake_in
 from ranking.client.cell_table import CellTable
 from ranking.client.target_table import TargetTable
+from ranking.router.assignment import Assignment, assignment_of
 from ranking.router.base import BaseSender, take_base_answer
 from ranking.router.cell_intervals import CellIntervals
-from ranking.router.events import Action, Commit, Intake, PublishInterval, PublishResult, RefuseRequest
-from ranking.router.extra_answers import take_extra_answer
-from ranking.router.extras import ExtrasPlanner
+from ranking.router.events import Action, Commit, Intake, PublishInterval, PublishResult, RefuseRequest, SendWork
 from ranking.router.intake import mistake, refusal
-from ranking.router.open_request import Extras, Item, OpenRequest
+from ranking.router.open_request import Item, OpenRequest
+from ranking.router.opening import budget_ms_of, opened
+from ranking.router.optional_answers import take_optional_answer
+from ranking.router.optional_work import OptionalWork
 from ranking.router.partitions import PartitionBook, WorkKey
 from ranking.router.policy import RouterPolicy
 from ranking.router.progress import PartitionProgress
@@ -34,7 +36,7 @@ from ranking.router.result import error_result, result_of
 from ranking.router.tail import LearnedTail
 from ranking.router.timers import Timers
 from ranking.router.traffic import note_intake
-from ranking.router.value import DepthPrior
+from ranking.router.value import DepthPrior, Values
 from schemas.errors import RecordError
 from schemas.records import RankingAnswer, RankingRequest
 from schemas.records.fields import Route
@@ -74,15 +76,17 @@ class RouterCore:
             num_partitions=num_partitions["baseline"],
             rng=random.Random(f"{seed} baseline"),
         )
-        self._extras = ExtrasPlanner(
+        self._optional = OptionalWork(
             policy,
             router=router,
-            targets=self.targets,
-            curve=DepthPrior(),
-            num_partitions=num_partitions["wide"],
-            rng=random.Random(f"{seed} wide"),
+            num_partitions=num_partitions,
+            seed=seed,
+            values=Values(depth_prior=DepthPrior(), upgrade_prior_micro=policy.upgrade_value_micro),
         )
-        self._books: dict[Route, PartitionBook] = {"baseline": self._base.book, "wide": self._extras.book}
+        self._books: dict[Route, PartitionBook] = {
+            "baseline": self._base.book,
+            **{name: route.book for name, route in self._optional.routes.items()},
+        }
         self._intervals = CellIntervals(source=router, is_declared=(cells or CellTable()).is_declared)
         self._publishing = LearnedTail(0.99)
         self._published_at: dict[tuple[int, int], float] = {}
@@ -169,11 +173,9 @@ class RouterCore:
 
     def answer(self, answer: RankingAnswer, now_ms: float) -> list[Action]:
         """One answer, wanted or not: each says something of its replica."""
-        if answer.route not in self._books:
-            return []
         is_base = answer.route == "baseline"
         key: WorkKey = (answer.request_id, answer.route, answer.attempt)
-        latency_ms = self._base.answered(answer, now_ms) if is_base else self._answered_extras(answer, key, now_ms)
+        latency_ms = (self._base if is_base else self._optional).answered(answer, now_ms)
         open_request = self._open.get(answer.request_id)
         recorder = self._intervals.of(answer.cell, now_ms).route(answer.route)
         recorder.record_pressure(answer.pressure)
@@ -196,7 +198,7 @@ class RouterCore:
                 if len(open_request.base_partitions) == 1 and not open_request.mistake:
                     self._retry(open_request, now_ms, actions)
         elif is_ours:
-            closed = take_extra_answer(open_request, answer, self._extras, now_ms)
+            closed = take_optional_answer(open_request, answer, now_ms)
             if open_request.is_published:
                 self._account(open_request, closed, now_ms)
         self._advance(open_request, now_ms, actions)
@@ -211,8 +213,8 @@ class RouterCore:
                 continue
             if kind == "overdue":
                 self._overdue(open_request, now_ms, actions)
-            elif kind == "extras_due":
-                self._extras.book.suspect((request_id, "wide", 0))
+            elif kind == "optional_due":
+                self._optional.overdue(request_id)
             elif kind == "limit":
                 self._close(open_request, now_ms)
             else:
@@ -290,9 +292,8 @@ class RouterCore:
         recorder = self._intervals.of(request.cell, now_ms)
         is_takeover = intake.offset < state.progress.horizon
         error = mistake(request, append_ms=intake.append_ms, policy=self._policy)
-        target = None if is_takeover else self.targets.valid(request.cell, now_ms)
-        note_intake(recorder, request, target=target, is_mistaken=bool(error))
         if error:
+            note_intake(recorder, request, assignment=Assignment(segment=self._policy.experiment.segments.of(request)))
             recorder.count_result(error=True)
             result = error_result(
                 request, error, router=self._router, append_ms=intake.append_ms, now_ms=now_ms, takeover=is_takeover
@@ -303,40 +304,42 @@ class RouterCore:
         recorder.route("baseline").count_work()
         actions: list[Action] = [self._base.first(open_request, now_ms)]
         self._timers.set(now_ms + open_request.overdue_ms, "overdue", request.request_id)
-        self._timers.set(open_request.extras_by_ms, "answer_by", request.request_id)
+        self._timers.set(open_request.optional_by_ms, "answer_by", request.request_id)
         self._timers.set(open_request.answer_by_ms, "answer_by", request.request_id)
         self._timers.set(self._give_up_ms(open_request), "give_up", request.request_id)
+        optional = self._assign(open_request, now_ms)
+        for sent in optional:
+            recorder.route(sent.route).count_work()
+            self._timers.set(float(sent.work.deadline_ms), "optional_due", request.request_id)
+        is_routed = any(sent.route == "powerful" for sent in optional)
+        note_intake(recorder, request, assignment=open_request.assignment, is_routed=is_routed)
+        return [*actions, *optional]
+
+    def _assign(self, open_request: OpenRequest, now_ms: float) -> list[SendWork]:
+        """Assign optional work by the cell's target, where one may be applied, and send it."""
+        cell = open_request.request.cell
         # A cell that nobody declared has base work and nothing else: no controller answers for more.
-        is_reported = self._intervals.reports(request.cell, now_ms)
-        extra_work = self._extras.plan(open_request, now_ms) if is_reported else None
-        if extra_work is not None:
-            recorder.route("wide").count_work()
-            self._timers.set(float(extra_work.work.deadline_ms), "extras_due", request.request_id)
-            actions.append(extra_work)
-        return actions
+        may_apply = self._intervals.reports(cell, now_ms) and not (
+            open_request.is_takeover or self._optional.is_too_late(open_request, now_ms)
+        )
+        target = self.targets.valid(cell, now_ms) if may_apply else None
+        open_request.assignment = assignment_of(
+            open_request.request,
+            target=target,
+            experiment=self._policy.experiment,
+            max_upgrade_candidates=self._policy.max_upgrade_candidates,
+        )
+        return [] if target is None else self._optional.plan(open_request, target, now_ms)
 
     def _opened(self, intake: Intake, request: RankingRequest, now_ms: float, *, is_takeover: bool) -> OpenRequest:
-        budget_ms = request.deadline_ms - request.intake_ms
-        learned_ms = 2.0 * (self._publishing.value(now_ms) or 0.0)
-        margin_ms = min(max(learned_ms, self._policy.publish_margin_ms), self._policy.publish_margin_share * budget_ms)
-        deadline_ms = wait_until_ms = float(intake.append_ms + budget_ms)
-        if now_ms >= deadline_ms - margin_ms:
-            # Taken in too late: its base work gets a new deadline, and the result will say that it is late.
-            wait_until_ms = now_ms + budget_ms
-        open_request = OpenRequest(
-            partition=intake.partition,
-            offset=intake.offset,
-            request=request,
-            trace=intake.trace,
-            append_ms=intake.append_ms,
-            budget_ms=budget_ms,
-            deadline_ms=deadline_ms,
-            wait_until_ms=wait_until_ms,
-            answer_by_ms=wait_until_ms - margin_ms,
-            extras_by_ms=wait_until_ms - max(margin_ms, (1.0 - self._policy.patience_share) * budget_ms),
-            overdue_ms=self._base.overdue_ms(budget_ms, now_ms),
+        open_request = opened(
+            intake,
+            request,
+            policy=self._policy,
+            publishing_ms=self._publishing.value(now_ms) or 0.0,
+            overdue_ms=self._base.overdue_ms(budget_ms_of(request), now_ms),
             is_takeover=is_takeover,
-            extras=Extras(items=[]),
+            now_ms=now_ms,
         )
         self._open[request.request_id] = open_request
         self._num_unpublished += 1
@@ -366,24 +369,18 @@ class RouterCore:
     def _give_up_ms(self, open_request: OpenRequest) -> float:
         return max(open_request.wait_until_ms, self._broker_back_ms) + self._policy.degrade_after_ms
 
-    def _answered_extras(self, answer: RankingAnswer, key: WorkKey, now_ms: float) -> float | None:
-        is_closed = any(shed.reason == "gate_closed" for shed in answer.sheds)
-        self._extras.pressed(answer.ranker, 1.0 if is_closed else answer.pressure, now_ms)
-        sent_ms = self._extras.book.answered(key, partition=answer.work_partition, owner=answer.ranker)
-        return None if sent_ms is None else now_ms - sent_ms
-
     def _advance(self, open_request: OpenRequest, now_ms: float, actions: list[Action]) -> None:
         """Publish if it is time, and close what is complete."""
         if not open_request.is_published:
             has_base = open_request.base_scores is not None
-            is_time = now_ms >= (open_request.extras_by_ms if has_base else open_request.answer_by_ms)
+            is_time = now_ms >= (open_request.optional_by_ms if has_base else open_request.answer_by_ms)
             # Nothing more can come once each attempt has come back without a ranking.
             is_hopeless = open_request.num_base_failed == len(open_request.base_partitions)
             is_given_up = not self._is_broker_away and now_ms >= self._give_up_ms(open_request)
             is_wrong = bool(open_request.mistake) and is_hopeless
             if open_request.is_complete or is_given_up or is_wrong or (is_time and (has_base or is_hopeless)):
                 self._publish(open_request, now_ms, actions)
-        if open_request.is_complete and not open_request.is_latency_noted:
+        if open_request.is_ranked and not open_request.is_latency_noted:
             open_request.is_latency_noted = True
             latency_ms = open_request.last_wanted_ms - open_request.append_ms
             self._intervals.of(open_request.request.cell, now_ms).record_latency(latency_ms)
@@ -392,7 +389,8 @@ class RouterCore:
 
     def _publish(self, open_request: OpenRequest, now_ms: float, actions: list[Action]) -> None:
         if open_request.base_scores is None:
-            open_request.extras.withdraw("shed", "no_base")
+            for lever in open_request.levers:
+                lever.withdraw("shed", "no_base")
         else:
             # Another replica has ranked it all the same.
             open_request.mistake = ""
@@ -403,7 +401,7 @@ class RouterCore:
         self._intervals.waits(cell, -1)
         is_error = result.status == "error"
         self._intervals.of(cell, now_ms).count_result(base_late=result.late and not is_error, error=is_error)
-        self._account(open_request, open_request.extras.items, now_ms)
+        self._account(open_request, open_request.items, now_ms)
         place = (open_request.partition, open_request.offset)
         self._published_at[place] = now_ms
         limit_ms = max(now_ms, open_request.wait_until_ms + self._policy.account_limit_ms)
@@ -427,15 +425,16 @@ class RouterCore:
         open_request.waiting.clear()
         if not open_request.is_published:
             # Left to the next owner of the partition.
-            open_request.extras.withdraw("lost")
+            for lever in open_request.levers:
+                lever.withdraw("lost")
             self._num_unpublished -= 1
             self._intervals.waits(request.cell, -1)
         elif not open_request.is_latency_noted:
             recorder.record_latency(now_ms - open_request.append_ms)
-        for item in open_request.extras.items:
+        for item in open_request.items:
             if item.state == "pending":
                 item.state = "lost"
-        self._account(open_request, open_request.extras.items, now_ms)
+        self._account(open_request, open_request.items, now_ms)
         del self._open[request.request_id]
 
 

@@ -1,7 +1,10 @@
 """Which requests are believed, and which are a caller's mistake."""
 
+from typing import get_args
+
 import numpy as np
 
+from ranking.router.arms import ArmName
 from ranking.router.events import Intake
 from ranking.router.policy import MAX_BID, RouterPolicy
 from schemas.attribution import Attribution
@@ -17,6 +20,7 @@ MAX_TOKEN_LENGTH = 256
 # its own, and must fit a record too: 64 KiB of features and 512 KiB of history leave room for all that.
 MAX_USER_FEATURES = 16_384
 MAX_HISTORY_IDS = 65_536
+_LONGEST_ARM = max(get_args(ArmName), key=len)
 
 
 def refusal(intake: Intake, request: RankingRequest, *, num_partitions: int, skew_ms: int) -> RecordError | None:
@@ -26,7 +30,9 @@ def refusal(intake: Intake, request: RankingRequest, *, num_partitions: int, ske
         return RecordError("key_mismatch", "the key is not the user", field="user_id")
     expected = partition_for(key, num_partitions)
     if intake.partition != expected:
-        return RecordError("wrong_partition", f"in partition {intake.partition}, the key leads to {expected}")
+        return RecordError(
+            "wrong_partition", f"in partition {intake.partition}, the key leads to {expected}", field="user_id"
+        )
     if request.intake_ms > intake.append_ms + skew_ms:
         ahead_ms = request.intake_ms - intake.append_ms
         return RecordError("future_event", f"{ahead_ms} ms ahead of its append time", field="intake_ms")
@@ -66,16 +72,19 @@ def mistake(request: RankingRequest, *, append_ms: int, policy: RouterPolicy) ->
         (budget_ms <= 0, "the deadline is not after the intake"),
         (budget_ms > policy.max_budget_ms, f"the deadline is {budget_ms} ms away, at most {policy.max_budget_ms}"),
         (request.deadline_ms < append_ms - policy.skew_ms, "the deadline had passed before the request was appended"),
-        (len(token_of(request, dose=num_candidates)) > MAX_TOKEN_LENGTH, "cell and advertiser_segment are too long"),
+        (
+            len(token_of(request, arm=_LONGEST_ARM, dose=num_candidates)) > MAX_TOKEN_LENGTH,
+            "cell and advertiser_segment are too long",
+        ),
     )
     return next((reason for is_wrong, reason in reasons if is_wrong), "")
 
 
-def token_of(request: RankingRequest, *, dose: int) -> str:
+def token_of(request: RankingRequest, *, arm: str, dose: int) -> str:
     """Attribution token of a request's result."""
     return Attribution(
         cell=request.cell,
-        arm="",
+        arm=arm,
         dose=dose,
         intake_ms=request.intake_ms,
         advertiser_segment=request.advertiser_segment,

@@ -1,7 +1,7 @@
 """Which partition of a route gets the next piece of work, by what is outstanding on each."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from schemas.records.fields import Route
@@ -37,15 +37,19 @@ class PartitionBook:
         self._rng = rng
         self._probe_interval_ms = probe_interval_ms
 
-    def choose(self, now_ms: float, *, weight: Callable[[int], float] | None = None) -> int | None:
-        """Partition for new work; None when all are suspects and none is due to be tried again.
+    def choose(
+        self, now_ms: float, *, weight: Callable[[int], float] | None = None, avoided: Collection[int] = ()
+    ) -> int | None:
+        """Partition for new work; None when all are suspects, none due to be tried again, or ``avoided``.
 
         ``weight`` multiplies a partition's load (1 by default).
         """
-        if not self._num_suspects:
+        if not (self._num_suspects or avoided):
             return self._least_of_two(self._all, weight)
         trusted = []
         for number, partition in enumerate(self._partitions):
+            if number in avoided:
+                continue
             if not partition.is_suspect:
                 trusted.append(number)
             elif now_ms - partition.last_sent_ms >= self._probe_interval_ms:
@@ -106,6 +110,11 @@ class PartitionBook:
     def owner(self, partition: int) -> str | None:
         """Replica that last answered from a partition."""
         return self._partitions[partition].owner
+
+    def owned_by(self, owner: str) -> list[int]:
+        """Partitions from which a replica was the last to answer, the one that was sent nothing for longest first."""
+        numbers = [number for number, partition in enumerate(self._partitions) if partition.owner == owner]
+        return sorted(numbers, key=lambda number: self._partitions[number].last_sent_ms)
 
     @property
     def owners(self) -> frozenset[str]:

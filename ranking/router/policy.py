@@ -1,6 +1,8 @@
 """Settings of the router: what it promises, how long it waits, when it holds back."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+
+from ranking.router.experiment import Experiment
 
 # A bid above this is no amount of money: it would let one request outweigh all others, and sums overflow.
 MAX_BID = 1e9
@@ -16,6 +18,12 @@ class RouterPolicy:
     # Chunks: base work is never cut between replicas; extras are dropped chunk by chunk.
     chunk_size: int = 256
     extra_chunk_size: int = 128
+    # An upgrade is one chunk of all base candidates, and a replica believes no longer one of optional work: requests
+    # with more base candidates are not upgraded.
+    max_upgrade_candidates: int = 1_024
+    # What an upgrade is taken to gain before a segment's uplift was measured: the same for all, as nothing says whose
+    # ranking a stronger model changes. What a segment is worth does not.
+    upgrade_value_micro: int = 1_000
     skew_ms: int = 5_000
     # A caller that asks for more time than this made a mistake; it bounds what the router holds in memory.
     max_budget_ms: int = 30_000
@@ -40,6 +48,8 @@ class RouterPolicy:
     retry_burst: int = 16
     # A silent partition is tried again at most this often.
     probe_interval_ms: float = 1_000.0
+    # A replica whose gate was closed when it last answered is tried again after this long, then less and less often.
+    gate_probe_interval_ms: float = 500.0
     # Up to the knee a replica's pressure changes nothing; what was taken back returns by this share a second.
     pressure_knee: float = 0.7
     recovery_per_s: float = 0.5
@@ -51,10 +61,12 @@ class RouterPolicy:
     interval_ms: int = 1_000
     # Beyond this many open requests no more are taken in: they wait in the log, not in memory.
     max_open_requests: int = 4_096
+    # Who may meet which lever. The same at every router, or one takes over what another would have assigned otherwise.
+    experiment: Experiment = field(default_factory=Experiment)
 
     def __post_init__(self) -> None:
         for setting in fields(self):
-            if getattr(self, setting.name) <= 0:
+            if setting.name != "experiment" and getattr(self, setting.name) <= 0:
                 raise ValueError(f"{setting.name} must be positive, is {getattr(self, setting.name)}")
         for name in (
             "publish_margin_share",

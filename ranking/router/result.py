@@ -13,15 +13,19 @@ from schemas.records import OptionalItem, RankingRequest, RankingResult
 from schemas.records.fields import INT64_BYTES, MAX_TIME_MS, Route
 
 
-def merged_ranking(open_request: OpenRequest) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
+def merged_ranking(
+    open_request: OpenRequest, *, is_upgraded: bool
+) -> tuple[NDArray[np.int64], NDArray[np.float32], int]:
     """Ad ids and scores of the results, best first, and how many candidates were ranked.
 
-    A score that is no finite number is none: its candidate is left out.
+    Base candidates by the scores of the base answer, or by those of the upgrade; extras the same in both. A score that
+    is no finite number is none: its candidate is left out.
     """
     if open_request.base_scores is None:
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32), 0
     ad_ids = np.frombuffer(open_request.request.ad_ids, dtype="<i8")
-    scored = [(0, open_request.base_scores), *open_request.extras.scored]
+    base = open_request.upgrade.scored if is_upgraded else [(0, open_request.base_scores)]
+    scored = [*base, *open_request.extras.scored]
     ids_M = np.concatenate([ad_ids[first : first + len(scores)] for first, scores in scored])
     scores_M = np.concatenate([scores for _, scores in scored])
     is_finite_M = np.isfinite(scores_M)
@@ -32,16 +36,25 @@ def merged_ranking(open_request: OpenRequest) -> tuple[NDArray[np.int64], NDArra
     return ids_M[best], scores_M[best], num_finite
 
 
+def flipped(open_request: OpenRequest, ad_ids: NDArray[np.int64]) -> bool:
+    """Whether other ads are shown than base scores would have led to. Which, not in which order: it is the decision."""
+    base_ids, _, _ = merged_ranking(open_request, is_upgraded=False)
+    return not np.array_equal(np.sort(ad_ids), np.sort(base_ids))
+
+
 def result_of(open_request: OpenRequest, *, router: str, now_ms: float) -> RankingResult:
     """The result as it stands now. ``deadline_ms`` and ``completed_ms`` are on the broker's clock."""
-    request = open_request.request
-    ad_ids, scores, num_ranked = merged_ranking(open_request)
+    request, assigned = open_request.request, open_request.assignment
     has_base = open_request.base_scores is not None
+    is_upgraded = has_base and bool(open_request.upgrade.scored)
+    ad_ids, scores, num_ranked = merged_ranking(open_request, is_upgraded=is_upgraded)
     contributions: list[tuple[Route, str]] = []
     if has_base:
         contributions.append(("baseline", open_request.base_model_version))
         if open_request.extras.scored:
             contributions.append(("wide", open_request.extras.model_version))
+        if is_upgraded:
+            contributions.append(("powerful", open_request.upgrade.model_version))
     base_latency_us = _span_us(open_request.base_received_ms - open_request.append_ms) if has_base else None
     return RankingResult(
         request_id=request.request_id,
@@ -65,15 +78,22 @@ def result_of(open_request: OpenRequest, *, router: str, now_ms: float) -> Ranki
         scores=scores.astype("<f4").tobytes(),
         routes=[route for route, _ in contributions],
         model_versions=[version for _, version in contributions if version],
-        arm="",
-        dose=open_request.dose,
-        target_window_index=open_request.target_window_index,
-        optional=[_optional_item(item) for item in open_request.extras.items],
+        arm=assigned.arm.name,
+        dose=assigned.dose.num_extra,
+        target_window_index=assigned.target_window_index,
+        optional=[_optional_item(item) for item in open_request.items],
         router=router,
-        attribution_token=token_of(request, dose=open_request.dose),
+        attribution_token=token_of(request, arm=assigned.arm.name, dose=assigned.dose.num_extra),
         platform=request.platform,
         advertiser_segment=request.advertiser_segment,
         provider=request.provider,
+        segment=assigned.segment,
+        arm_propensity=assigned.arm_propensity,
+        full_dose=assigned.dose.num_full,
+        dose_propensity=assigned.dose.propensity,
+        upgrade_assigned=assigned.upgrade.is_assigned,
+        upgrade_propensity=assigned.upgrade.probability,
+        flipped=flipped(open_request, ad_ids) if is_upgraded else None,
     )
 
 
@@ -122,7 +142,7 @@ def _optional_item(item: Item) -> OptionalItem:
         route=item.route,
         chunk=item.chunk,
         units=item.units,
-        cost_units=item.units,
+        cost_units=item.num_candidates,
         value_micro=item.value_micro,
         propensity=item.propensity,
         state=item.state,

@@ -1,63 +1,60 @@
-"""How many base retries are allowed: a share of the requests, and a burst for the moment in which a replica dies."""
+"""How many base retries are allowed: a share of the requests, and what is out in the moment in which a replica dies."""
 
-import math
+from collections import deque
 
-# Below this much history the rate is not extrapolated.
-MIN_HISTORY_S = 0.25
+# Requests are counted by stretches of this length, so that what is kept does not grow with their rate.
+STRETCH_MS = 10.0
 
 
-class RateMeter:
-    """Events per second, exponentially weighted: x <- x e^(-dt/tau) + 1/tau at each event.
+class RecentCount:
+    """Events of the last ``horizon_ms``, to a stretch of `STRETCH_MS` exactly, too many rather than too few."""
 
-    Divided by 1 - e^(-age/tau), so that it is right from the start and not only after a few tau.
-    """
-
-    def __init__(self, *, tau_s: float = 5.0) -> None:
-        self._tau_s = tau_s
-        self._sum = 0.0
-        self._start_ms: float | None = None
-        self._at_ms = 0.0
+    def __init__(self, *, horizon_ms: float) -> None:
+        self._horizon_ms = horizon_ms
+        # (start of a stretch, events in it), oldest first.
+        self._stretches: deque[list[float]] = deque()
 
     def count(self, now_ms: float) -> None:
         """Note one event."""
-        if self._start_ms is None:
-            self._start_ms = self._at_ms = now_ms
-        self._sum = self._decayed(now_ms) + 1.0 / self._tau_s
-        self._at_ms = max(now_ms, self._at_ms)
+        if not self._stretches or now_ms - self._stretches[-1][0] >= STRETCH_MS:
+            self._stretches.append([now_ms, 0])
+            while now_ms - self._stretches[0][0] > self._horizon_ms + STRETCH_MS:
+                self._stretches.popleft()
+        self._stretches[-1][1] += 1
 
-    def per_s(self, now_ms: float) -> float:
-        """The rate now."""
-        if self._start_ms is None:
-            return 0.0
-        age_s = max(MIN_HISTORY_S, (now_ms - self._start_ms) / 1000.0)
-        return self._decayed(now_ms) / -math.expm1(-age_s / self._tau_s)
-
-    def _decayed(self, now_ms: float) -> float:
-        return self._sum * math.exp(-max(0.0, now_ms - self._at_ms) / 1000.0 / self._tau_s)
+    def since(self, time_ms: float) -> int:
+        """Events since a time that is within the horizon."""
+        num = 0
+        for start_ms, events in reversed(self._stretches):
+            if start_ms + STRETCH_MS < time_ms:
+                break
+            num += int(events)
+        return num
 
 
 class RetryBudget:
     """Token bucket turned round: what was spent is paid back by a share of each request.
 
-    A retry is allowed while spent + 1 <= max(burst, requests sent in one overdue time). The second term is all work
-    that can be out when a replica falls silent, so it holds at least one partition's outstanding work at any rate; a
-    storm is bounded by it all the same, as it does not grow with a backlog.
+    A retry is allowed while spent + 1 <= max(burst, requests sent in the last two overdue times). The second term holds
+    all that a replica can owe when it falls silent, at any rate: what was sent at t is asked for again one overdue time
+    later, and what it owes longest was sent at most another one before t, as its partition is left from then on. It
+    bounds a storm all the same, as it does not grow with a backlog.
     """
 
-    def __init__(self, *, share: float, burst: int) -> None:
+    def __init__(self, *, share: float, burst: int, max_overdue_ms: float) -> None:
         self._share = share
         self._burst = burst
         self._spent = 0.0
-        self._rate = RateMeter()
+        self._sent = RecentCount(horizon_ms=2.0 * max_overdue_ms)
 
     def request(self, now_ms: float) -> None:
         """Note a request, which pays back its share."""
-        self._rate.count(now_ms)
+        self._sent.count(now_ms)
         self._spent = max(0.0, self._spent - self._share)
 
     def take(self, now_ms: float, *, overdue_ms: float) -> bool:
         """Spend one retry if the budget allows it."""
-        if self._spent + 1.0 > max(self._burst, self._rate.per_s(now_ms) * overdue_ms / 1000.0):
+        if self._spent + 1.0 > max(self._burst, self._sent.since(now_ms - 2.0 * overdue_ms)):
             return False
         self._spent += 1.0
         return True

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterator
 from typing import Literal
 
-TimerKind = Literal["overdue", "extras_due", "answer_by", "give_up", "limit"]
+TimerKind = Literal["overdue", "optional_due", "answer_by", "give_up", "limit"]
 
 
 class Timers:

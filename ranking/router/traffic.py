@@ -1,31 +1,22 @@
-"""What the router notes of a request when it takes it in: who asked, what was spent upstream, what was drawn for it."""
+"""What the router notes of a request that it takes in: who asked, what was spent upstream, what was drawn for it."""
 
 from ranking.intervals import IntervalRecorder
-from ranking.router.arms import DEFAULT_ARMS, ArmSettings, arm_of
-from ranking.router.upgrades import upgrade_of
-from schemas.records import CandidateTarget, RankingRequest
-from schemas.segments import segment_of
+from ranking.router.assignment import Assignment
+from schemas.records import RankingRequest
 
 
 def note_intake(
-    recorder: IntervalRecorder,
-    request: RankingRequest,
-    *,
-    target: CandidateTarget | None,
-    is_mistaken: bool,
-    arms: ArmSettings = DEFAULT_ARMS,
+    recorder: IntervalRecorder, request: RankingRequest, *, assignment: Assignment, is_routed: bool = False
 ) -> None:
-    """Count a request once, in all and by segment. ``target`` is the one that is applied to it, None for base alone.
+    """Count a request once, in all and by segment; ``is_routed`` says that it was sent to the powerful route.
 
-    A caller's mistake is a request as well, with nothing to be assigned to: coverage is a share of all requests.
+    A caller's mistake is a request as well, with nothing assigned to it: coverage is a share of all requests.
     """
     recorder.count_request()
     recorder.record_upstream(request.upstream_us)
-    segment = segment_of(request.advertiser_segment)
-    if is_mistaken:
-        recorder.count_segment(segment)
-        return
-    arm = arm_of(request.user_id, settings=arms)
-    upgrade = upgrade_of(request.request_id, segment=segment, arm=arm, target=target)
-    # No route serves upgrades yet, so that none is sent.
-    recorder.count_segment(segment, is_allowed=arm.allows_sbm, probability=upgrade.probability, is_routed=False)
+    recorder.count_segment(
+        assignment.segment,
+        is_allowed=assignment.is_upgradable,
+        probability=assignment.upgrade.probability,
+        is_routed=is_routed,
+    )

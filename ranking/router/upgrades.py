@@ -35,5 +35,10 @@ def upgrade_of(request_id: str, *, segment: str, arm: Arm, target: CandidateTarg
 
 
 def share_of(target: CandidateTarget, segment: str) -> float:
-    """Probability of a segment's requests whose arm allows it: its own share, or that of all segments not listed."""
+    """Probability of a segment's requests whose arm allows it: its own share, or that of all segments not listed.
+
+    0 where the powerful pool can pay for nothing: it has no unit, and nobody would answer.
+    """
+    if target.powerful_budget_units_s <= 0.0:
+        return 0.0
     return next((listed.share for listed in target.segment_shares if listed.segment == segment), target.other_share)

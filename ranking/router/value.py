@@ -1,4 +1,4 @@
-"""What ranking one more candidate is expected to earn, before anything was measured.
+"""What optional work is expected to earn: as it was measured where the target says so, by priors until then.
 
 Shape legend: N candidates of a request in retrieval order, X extra candidates, C chunks.
 """
@@ -8,6 +8,8 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from schemas.records import CandidateTarget
 
 MICRO = 1_000_000
 
@@ -22,7 +24,7 @@ class MarginalValueCurve(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class DepthPrior:
-    """A prior, to be replaced by a measured curve: m(i) = clicks_at_top / (1 + i / depth).
+    """A prior until a curve was measured: m(i) = clicks_at_top / (1 + i / depth).
 
     The value of ranking down to n is the sum of m, so it grows like the logarithm of n: concave, as a good retrieval
     leaves little for the depth.
@@ -37,6 +39,41 @@ class DepthPrior:
 
     def marginal(self, positions_X: NDArray[np.int64]) -> NDArray[np.float64]:
         return self.clicks_at_top / (1.0 + positions_X / self.depth)
+
+
+class MeasuredDepth:
+    """A target's curve: straight between its points, level before the first and behind the last."""
+
+    def __init__(self, target: CandidateTarget) -> None:
+        self._positions = np.array([point.position for point in target.depth_values], dtype=np.float64)
+        self._clicks = np.array([point.clicks for point in target.depth_values], dtype=np.float64)
+
+    def marginal(self, positions_X: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.interp(positions_X, self._positions, self._clicks)
+
+
+class Values:
+    """What items are worth by a target, with priors for what it does not say."""
+
+    def __init__(self, *, depth_prior: MarginalValueCurve, upgrade_prior_micro: int) -> None:
+        self._depth_prior = depth_prior
+        self._upgrade_prior_micro = upgrade_prior_micro
+        # Of the last target of each cell that had one: cells with targets are declared, and so not many.
+        self._curves: dict[str, tuple[CandidateTarget, MarginalValueCurve]] = {}
+
+    def curve(self, target: CandidateTarget) -> MarginalValueCurve:
+        """Marginal value of a candidate by its retrieval position."""
+        if not target.depth_values:
+            return self._depth_prior
+        held = self._curves.get(target.cell)
+        if held is None or held[0] is not target:
+            held = self._curves[target.cell] = (target, MeasuredDepth(target))
+        return held[1]
+
+    def upgrade_micro(self, target: CandidateTarget, segment: str) -> int:
+        """Expected gain of one upgrade in a segment, in micro-units."""
+        measured = (listed.value_micro for listed in target.upgrade_values if listed.segment == segment)
+        return next(measured, self._upgrade_prior_micro)
 
 
 def chunk_values_micro(

@@ -1,5 +1,8 @@
 """Records of work made from a request. Base work is made from the request alone."""
 
+from collections.abc import Sequence
+
+from ranking.router.open_request import Item
 from schemas.records import RankingRequest, RankingWork
 from schemas.records.fields import FLOAT32_BYTES, INT64_BYTES
 
@@ -33,26 +36,27 @@ def base_work(
     )
 
 
-def extra_work(
+def optional_work(
     request: RankingRequest,
-    spans: list[tuple[int, int, int]],
+    items: Sequence[Item],
     *,
     router: str,
     reply_partition: int,
     deadline_ms: int,
     chunk_size: int,
 ) -> RankingWork:
-    """Work on extra candidates: ``spans`` are (first position, end, value in micro-units) of its chunks, rising.
+    """Work on optional items of one lever, one chunk each, rising.
 
-    Only the last span may be shorter than ``chunk_size``. Spans need not adjoin: a chunk that was held back leaves a
+    Only the last item may be shorter than ``chunk_size``. Items need not adjoin: a chunk that was held back leaves a
     gap, which the router fills in by its own list.
     """
+    spans = [(item.first, item.end) for item in items]
     return RankingWork(
         request_id=request.request_id,
         attempt=0,
-        route="wide",
+        route=items[0].route,
         cell=request.cell,
-        lever="rma",
+        lever=items[0].lever,
         router=router,
         reply_partition=reply_partition,
         intake_ms=request.intake_ms,
@@ -63,13 +67,14 @@ def extra_work(
         ad_ids=_cut(request.ad_ids, spans, INT64_BYTES),
         bids=_cut(request.bids, spans, FLOAT32_BYTES),
         retrieval_scores=_cut(request.retrieval_scores, spans, FLOAT32_BYTES),
-        first_position=spans[0][0],
+        first_position=items[0].first,
         chunk_size=chunk_size,
-        chunk_values_micro=[value_micro for _, _, value_micro in spans],
+        chunk_values_micro=[item.value_micro for item in items],
+        propensity=items[0].propensity,
         platform=request.platform,
         advertiser_segment=request.advertiser_segment,
     )
 
 
-def _cut(packed: bytes, spans: list[tuple[int, int, int]], item_bytes: int) -> bytes:
-    return b"".join(packed[first * item_bytes : end * item_bytes] for first, end, _ in spans)
+def _cut(packed: bytes, spans: list[tuple[int, int]], item_bytes: int) -> bytes:
+    return b"".join(packed[first * item_bytes : end * item_bytes] for first, end in spans)

@@ -67,7 +67,6 @@ from schemas.kafka.producer import DurableProducer
 from schemas.kafka.ranges import MAX_BATCH
 from schemas.kafka.registry import connect_registry
 from schemas.records import RankingAnswer, RankingRequest
-from schemas.records.fields import Route
 from schemas.topics import (
     CONTROL_TARGETS,
     RANKING_ANSWERS,
@@ -81,7 +80,6 @@ from schemas.tracing import child_headers, trace_from
 
 _log = get_log(__name__)
 
-ROUTES: tuple[Route, ...] = ("baseline", "wide")
 MAX_WAIT_S = 0.1
 # Answers with a schema that is not known yet: soon too late for anyone, so that the oldest may go.
 MAX_UNREAD_ANSWERS = 256
@@ -112,7 +110,7 @@ class RouterWorker:
         self._answers = options.namespace.topic(RANKING_ANSWERS)
         self._results = options.namespace.topic(RANKING_RESULTS)
         self._latency = options.namespace.topic(SERVING_LATENCY)
-        self._work = {route: options.namespace.topic(WORK_BY_ROUTE[route]) for route in ROUTES}
+        self._work = {route: options.namespace.topic(topic) for route, topic in WORK_BY_ROUTE.items()}
         self._decode_request = Decoder((RankingRequest,)).decode
         self._decode_answer = Decoder((RankingAnswer,)).decode
         self._clock = BrokerClock()

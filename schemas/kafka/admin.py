@@ -67,8 +67,12 @@ class TopicAdmin:
 
         Raises BrokerError.
         """
+        return self.create_planned(planned_topics(namespace), replication_factor=replication_factor)
+
+    def create_planned(self, topics: Iterable[PlannedTopic], *, replication_factor: int = -1) -> list[str]:
+        """Create those of the topics that do not exist, as ``create`` does."""
         existing = self.existing()
-        missing = [planned for planned in planned_topics(namespace) if planned.name not in existing]
+        missing = [planned for planned in topics if planned.name not in existing]
         if not missing:
             return []
         futures = self._client.create_topics(

@@ -1,7 +1,7 @@
 """Reading topics without a consumer group: a range of each partition, or what is there now. Nothing is committed."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -42,12 +42,39 @@ def watermarks(
     return found
 
 
-def poll_batch(consumer: Consumer, timeout_s: float) -> list[Message]:
+def offsets_at(
+    consumer: Consumer, topic: str, spans: Mapping[int, tuple[int, int]], time_ms: int, *, timeout_s: float = 10.0
+) -> dict[int, int]:
+    """Of each partition the first record stamped ``time_ms`` or later, its end where there is none.
+
+    ``spans`` are those of ``watermarks``. Raises BrokerError.
+    """
+    asked = [TopicPartition(topic, partition, max(0, time_ms)) for partition in spans]
+    try:
+        found = consumer.offsets_for_times(asked, timeout=timeout_s)
+    except KafkaException as error:
+        raise BrokerError(f"{topic}: {error.args[0].str()}") from error
+    offsets = {}
+    for place in found:
+        if place.error is not None:
+            raise BrokerError(f"{topic}[{place.partition}]: {place.error.str()}")
+        low, high = spans[place.partition]
+        # A negative offset says that nothing is that young.
+        offsets[place.partition] = max(low, place.offset) if place.offset >= 0 else high
+    return offsets
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether a client overcomes an error by itself, once the broker is back."""
+    return error.code() in _PASSING
+
+
+def poll_batch(consumer: Consumer, timeout_s: float, *, max_batch: int = MAX_BATCH) -> list[Message]:
     """Block for the first record, then take what is there: `consume` alone would wait for a full batch."""
     first = consumer.poll(timeout_s)
     if first is None:
         return []
-    return [first, *consumer.consume(MAX_BATCH - 1, 0)]
+    return [first, *consumer.consume(max_batch - 1, 0)]
 
 
 def read_ranges(

@@ -22,6 +22,7 @@ from msgspec import Struct
 from schemas.errors import RecordError, SchemaPendingError
 from schemas.framing import require_schema, use_registry
 from schemas.kafka.registry_api import (
+    LookingApi,
     NoSuchSchemaError,
     NotOursToRegisterError,
     RegistryApi,
@@ -192,12 +193,14 @@ class Registry:
 _connected: tuple[RegistrySettings, Registry] | None = None
 
 
-def connect_registry(environ: Mapping[str, str] | None = None, *, wait_s: float = 0.0) -> Registry | None:
+def connect_registry(
+    environ: Mapping[str, str] | None = None, *, wait_s: float = 0.0, registers: bool = True
+) -> Registry | None:
     """Frame and read records with the registry that the environment names from now on; None where it names none.
 
     Once per process: later calls return the same one. ``wait_s`` is for short verbs, which have nothing else to do
-    than wait for a schema. Raises ValueError for a wrong setting, RegistryError when the registry does not answer or
-    does not take one of our schemas.
+    than wait for a schema; verbs that only look register nothing (``registers``). Raises ValueError for a wrong
+    setting, RegistryError when the registry does not answer or does not take one of our schemas.
     """
     global _connected
     settings = registry_settings(environ)
@@ -208,7 +211,8 @@ def connect_registry(environ: Mapping[str, str] | None = None, *, wait_s: float 
         if known != settings:
             raise ValueError("one process has one Schema Registry, and another one is in use already")
         return registry
-    registry = Registry(RegistryApi(settings), record_types=contract_types(), wait_s=wait_s)
+    api = RegistryApi(settings)
+    registry = Registry(api if registers else LookingApi(api), record_types=contract_types(), wait_s=wait_s)
     registry.start()
     use_registry(registry)
     _connected = settings, registry

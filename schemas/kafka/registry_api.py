@@ -111,6 +111,13 @@ class RegistryApi:
             raise RegistryAwayError(f"{self.url} does not answer as a Schema Registry")
         return text if kind == "AVRO" else f'"{kind} schema"'
 
+    def find(self, subject: str, text: str) -> int:
+        """Id of a schema under a subject; raises NoSuchSchemaError where it is not there, or RegistryAwayError."""
+        from confluent_kafka.schema_registry import Schema
+
+        schema = Schema(text, "AVRO")
+        return int(self._ask(lambda client: client.lookup_schema(subject, schema)).schema_id)
+
     def find_or_register(self, subject: str, text: str) -> int:
         """Id of a schema under a subject, registered when it is new there.
 
@@ -120,10 +127,8 @@ class RegistryApi:
         from confluent_kafka.schema_registry import Schema
 
         schema = Schema(text, "AVRO")
-        try:
-            return int(self._ask(lambda client: client.lookup_schema(subject, schema)).schema_id)
-        except NoSuchSchemaError:
-            pass
+        with suppress(NoSuchSchemaError):
+            return self.find(subject, text)
         is_first = not self._has(subject)
         try:
             schema_id = int(self._ask(lambda client: client.register_schema(subject, schema)))
@@ -163,6 +168,24 @@ class RegistryApi:
             return SchemaRefusedError(f"the Schema Registry at {self.url} refuses it (HTTP {status}): {reason}")
         kind = _ForbiddenError if status in (401, 403) else RegistryAwayError
         return kind(f"the Schema Registry at {self.url} answers with HTTP {status}")
+
+
+class LookingApi:
+    """A registry of which only what is there is asked: nothing is registered by whoever does but look."""
+
+    def __init__(self, api: RegistryApi) -> None:
+        self._api = api
+
+    def schema_text(self, schema_id: int) -> str:
+        """As RegistryApi.schema_text."""
+        return self._api.schema_text(schema_id)
+
+    def find_or_register(self, subject: str, text: str) -> int:
+        """Id of a schema under a subject; raises NotOursToRegisterError where it is not there."""
+        try:
+            return self._api.find(subject, text)
+        except NoSuchSchemaError as error:
+            raise NotOursToRegisterError(f"{error}: run `intertidal topics create`") from None
 
 
 def _new_client(settings: RegistrySettings) -> Any:

@@ -6,10 +6,12 @@ from schemas.records.clock import ClockRecord
 from schemas.records.control import (
     CandidateTarget,
     ControllerSnapshot,
+    DepthValue,
     LeverUnits,
     PoolSnapshot,
     ResourcePrice,
     SegmentShare,
+    UpgradeValue,
     WindowRef,
 )
 from schemas.records.dead_letter import DeadLetter, RawHeader
@@ -55,6 +57,7 @@ __all__ = [
     "ControllerSnapshot",
     "CurvePoint",
     "DeadLetter",
+    "DepthValue",
     "HistogramFields",
     "LabelledUnits",
     "LatencyInterval",
@@ -84,6 +87,7 @@ __all__ = [
     "SegmentTraffic",
     "SegmentUplift",
     "ShedUnits",
+    "UpgradeValue",
     "ValueCurve",
     "WindowRef",
 ]

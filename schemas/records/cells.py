@@ -71,7 +71,7 @@ class CellDeclaration(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         windows = [revision.from_window for revision in self.revisions]
         if not windows or windows != sorted(set(windows)):
-            raise ValueError(f"revisions of cell {self.cell} must be at least one, in rising order of from_window")
+            raise ValueError(f"revisions: cell {self.cell} needs at least one, in rising order of from_window")
 
     def limits_at(self, window_index: int) -> CellLimits | None:
         """Limits in force in a window, or None where the cell is not declared for it."""

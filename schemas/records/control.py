@@ -35,6 +35,20 @@ class SegmentShare(Struct, frozen=True, kw_only=True):
     share: Share
 
 
+class DepthValue(Struct, frozen=True, kw_only=True):
+    """Chance that the candidate at a retrieval position ends among the results and is clicked."""
+
+    position: Count
+    clicks: Share
+
+
+class UpgradeValue(Struct, frozen=True, kw_only=True):
+    """What one request of a segment is expected to gain by the powerful model, in micro-units of currency."""
+
+    segment: Name
+    value_micro: Count
+
+
 class CandidateTarget(Struct, frozen=True, kw_only=True):
     """What a cell's controller asks for after one tick.
 
@@ -45,6 +59,10 @@ class CandidateTarget(Struct, frozen=True, kw_only=True):
     a segment goes to the powerful model where its arm allows it, ``other_share`` that of every segment not listed.
     ``powerful_budget_units_s`` is what the powerful pool can pay for. ``excluded`` names reporters that were not
     counted. ``manifest`` names each window that it was made from.
+
+    What was measured of the values by which optional work is weighed, empty before anything was: ``depth_values`` is a
+    curve through points in rising order of position that never rises, ``upgrade_values`` holds the expected gain by
+    segment. Whoever weighs has priors for what is not there.
     """
 
     cell: CellName
@@ -71,6 +89,16 @@ class CandidateTarget(Struct, frozen=True, kw_only=True):
     powerful_p99_ms: Finite | None = None
     upstream_p99_ms: Finite | None = None
     excluded: list[Name] = []
+    depth_values: list[DepthValue] = []
+    upgrade_values: list[UpgradeValue] = []
+
+    def __post_init__(self) -> None:
+        positions = [point.position for point in self.depth_values]
+        if positions != sorted(set(positions)):
+            raise ValueError("depth_values must be in rising order of position")
+        clicks = [point.clicks for point in self.depth_values]
+        if clicks != sorted(clicks, reverse=True):
+            raise ValueError("depth_values must never rise with the position")
 
 
 class LeverUnits(Struct, frozen=True, kw_only=True):

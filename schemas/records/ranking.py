@@ -96,8 +96,10 @@ class RankingWork(Struct, frozen=True, kw_only=True):
         require_length(self.retrieval_scores, FLOAT32_BYTES, num_candidates, field="retrieval_scores")
         packed_length(self.user_features, FLOAT32_BYTES, field="user_features")
         packed_length(self.history_ids, INT64_BYTES, field="history_ids")
-        if num_candidates == 0 or self.chunk_size == 0:
-            raise ValueError("work needs at least one candidate and a positive chunk_size")
+        if num_candidates == 0:
+            raise ValueError("ad_ids: work needs at least one candidate")
+        if self.chunk_size == 0:
+            raise ValueError("chunk_size: work needs a positive one")
         num_chunks = -(-num_candidates // self.chunk_size)
         if len(self.chunk_values_micro) != num_chunks:
             raise ValueError(f"chunk_values_micro: {len(self.chunk_values_micro)} values for {num_chunks} chunks")
@@ -145,7 +147,8 @@ class OptionalItem(Struct, frozen=True, kw_only=True):
     """What became of one optional item of a request by the time its result was published.
 
     ``units`` by assigned dose (candidates for RMA, requests for SBM); ``cost_units`` in candidates scored. A pending
-    item closes later, as late or lost, in the router's interval record.
+    item closes later, as late or lost, in the router's interval record. ``propensity`` is the probability with which it
+    was assigned where its user's arm allows the lever.
     """
 
     lever: Lever
@@ -164,7 +167,16 @@ class RankingResult(Struct, frozen=True, kw_only=True):
 
     ``ad_ids`` int64 [K] and ``scores`` float32 [K] are best first. ``late`` says that it was published after the
     deadline, ``degraded`` that the base ranking is missing from it, ``takeover`` that another router finished it.
-    ``dose`` counts the extra candidates assigned; ``status`` is ``error`` for a caller's mistake, named in ``error``.
+    ``status`` is ``error`` for a caller's mistake, named in ``error``. ``routes`` names those whose answers it was made
+    of: where ``powerful`` is among them, base candidates are ranked by its scores.
+
+    What was assigned, whatever became of it: ``arm`` by the user, with probability ``arm_propensity``; within it
+    ``dose`` extra candidates of the ``full_dose`` that the target asked for, with probability ``dose_propensity``; and
+    the stronger model (``upgrade_assigned``) with probability ``upgrade_propensity``. What was not drawn by chance has
+    probability 1 or 0.
+
+    ``flipped`` says whether the stronger model changed which ads are shown: against the ranking that base scores would
+    have given with the same extras. None where there was nothing to compare.
     """
 
     request_id: Name
@@ -197,6 +209,13 @@ class RankingResult(Struct, frozen=True, kw_only=True):
     platform: Label = ""
     advertiser_segment: Label = ""
     provider: Label = ""
+    segment: Label = ""
+    arm_propensity: Share = 1.0
+    full_dose: Count = 0
+    dose_propensity: Share = 1.0
+    upgrade_assigned: bool = False
+    upgrade_propensity: Share = 0.0
+    flipped: bool | None = None
 
     def __post_init__(self) -> None:
         require_length(

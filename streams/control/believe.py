@@ -27,7 +27,7 @@ def believed(record: RawRecord, *, num_partitions: int, skew_ms: int) -> Control
         raise RecordError("key_mismatch", f"cell {window.cell} under key {record.key!r}", field="cell")
     expected = partition_for(cell, num_partitions)
     if record.partition != expected:
-        raise RecordError("wrong_partition", f"key leads to {expected}, found in {record.partition}")
+        raise RecordError("wrong_partition", f"key leads to {expected}, found in {record.partition}", field="cell")
     _check_body(window)
     if window.kind != "command":
         _check_times(window, record, skew_ms=skew_ms)

@@ -93,7 +93,7 @@ class PartitionProcessor:
         self._in_force: dict[int, dict[str, CellLimits]] = {}
         self._in_force_version = cells.version
         self._cell_by_key: dict[bytes, str] = {}
-        self._horizon_ms = time.host_ttl_ms + max(time.host_ttl_ms, time.skew_ms)
+        self._horizon_ms = horizon_ms(time)
         self._marks = CommitMarks(
             start.offset, start.before_ms, spacing_ms=min(MARK_SPACING_MS, time.window_ms, time.host_ttl_ms)
         )
@@ -260,6 +260,11 @@ class PartitionProcessor:
                 window, partition=self._partition, num_partitions=self._num_partitions
             )
         return limits
+
+
+def horizon_ms(time: TimeSettings) -> int:
+    """How long before the start of a window the oldest record was appended that matters to it."""
+    return time.host_ttl_ms + max(time.host_ttl_ms, time.skew_ms)
 
 
 def _larger(one: int | None, other: int | None) -> int | None:

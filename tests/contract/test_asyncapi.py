@@ -25,7 +25,7 @@ GOLDEN = json.loads((HERE / "golden_records.json").read_text(encoding="utf-8"))
 DOCUMENT = asyncapi.asyncapi_document()
 
 # Topics of the contract that no part touches yet.
-NOT_YET = {"ranking.work.powerful", "segment.uplift", "precompute.jobs", "precompute.results"}
+NOT_YET = {"segment.uplift", "precompute.jobs", "precompute.results"}
 # Where the code of each part names its topics.
 CODE = {
     "agent": ["ops/agent/agent.py", "ops/simulator/agents.py"],

@@ -22,6 +22,7 @@ from ranking.consumer.answers import Identity
 from ranking.consumer.costs import CostBook
 from ranking.consumer.permit import Permit
 from ranking.consumer.replica import Replica, ReplicaEnds, ReplicaSettings
+from ranking.consumer.scoring import Device
 from ranking.consumer.task import IntakeLimits, Moment, Task, task_of
 from ranking.models.inputs import CandidateChunk, Users
 from ranking.models.load import load_baseline
@@ -50,7 +51,7 @@ class _Bench:
         self._scorer = Scorer(load_baseline(), num_threads=1)
         self._replica: Replica[EncodedUsers] = Replica(
             ReplicaEnds(
-                scorer=self._scorer,
+                device=Device(scorer=self._scorer),
                 permit=Permit(None),
                 clock_ns=time.monotonic_ns,
                 send=self._send,

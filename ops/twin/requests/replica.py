@@ -21,6 +21,7 @@ from ranking.consumer.executor import OptionalCall
 from ranking.consumer.permit import Permit
 from ranking.consumer.planner import PlanSettings
 from ranking.consumer.replica import Replica, ReplicaEnds, ReplicaSettings
+from ranking.consumer.scoring import Device
 from ranking.consumer.task import IntakeLimits, Moment, Task, task_of
 from ranking.consumer.warm_up import warm_up
 from schemas.kafka.ranges import MAX_BATCH
@@ -99,7 +100,7 @@ class ReplicaNode:
         self._clock_ns = engine.now_ns
         self._replica: Replica[int] = Replica(
             ReplicaEnds(
-                scorer=scorer,
+                device=Device(scorer=scorer),
                 permit=Permit(gate, clock_ns=self._now_ns),
                 clock_ns=self._now_ns,
                 send=self._send,

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 from ops.twin.requests.engine import MS, Engine
 from ops.twin.requests.hops import Hops
-from ops.twin.requests.powerful import PowerfulSender
 from ops.twin.requests.routes import WorkRoute
 from ranking.handover import Takeover
 from ranking.router.core import RouterCore
 from ranking.router.events import Action, Intake, PublishInterval, PublishResult, RefuseRequest, SendWork
 from ranking.router.progress import PartitionProgress
 from schemas.kafka.offsets import OffsetTracker
-from schemas.records import LatencyInterval, RankingAnswer, RankingResult
+from schemas.records import LatencyInterval, RankingAnswer, RankingResult, RankingWork
 from schemas.records.fields import Route
 
 _NEVER_NS = 1 << 62
@@ -21,13 +20,13 @@ _NEVER_NS = 1 << 62
 
 @dataclass(frozen=True, kw_only=True)
 class RouterEndpoints:
-    """What a router is connected to. ``publish`` is told of each result at the moment it is sent; ``powerful`` does
-    what the router does not do yet."""
+    """What a router is connected to. ``publish`` is told of each result at the moment it is sent; ``upgraded`` puts the
+    scores of the stronger model into work, where a replica of the simulation finds its scores."""
 
     routes: Mapping[Route, WorkRoute]
     publish: Callable[[RankingResult], None]
     report: Callable[[LatencyInterval], None]
-    powerful: PowerfulSender
+    upgraded: Callable[[RankingWork], RankingWork]
 
 
 class RouterNode:
@@ -49,27 +48,24 @@ class RouterNode:
     def request(self, intake: Intake) -> None:
         """A request is read."""
         self._perform(self.core.request(intake, self._engine.now_ms))
-        self._ends.powerful.request(intake)
         self._arm()
 
     def answer(self, answer: RankingAnswer) -> None:
         """An answer is read."""
-        if answer.route == "powerful":
-            self._ends.powerful.answer(answer)
-            return
         self._perform(self.core.answer(answer, self._engine.now_ms))
         self._arm()
 
     def _perform(self, actions: Sequence[Action]) -> None:
         for action in actions:
             if type(action) is SendWork:
-                self._ends.routes[action.route].send(action.work, action.partition)
+                work = self._ends.upgraded(action.work) if action.route == "powerful" else action.work
+                self._ends.routes[action.route].send(work, action.partition)
             elif type(action) is PublishResult:
                 self._ends.publish(action.result)
                 # There and back again: the append and its acknowledgement.
                 self._engine.at(self._engine.now_ns + self._hops.next_ns(), self._published, action)
             elif type(action) is PublishInterval:
-                self._ends.report(self._ends.powerful.added_to(action.interval))
+                self._ends.report(action.interval)
             else:
                 assert type(action) is not RefuseRequest, "the simulation made a request that is refused"
 

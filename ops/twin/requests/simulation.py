@@ -23,7 +23,6 @@ from ops.twin.requests.fleet import Fleet
 from ops.twin.requests.gates import RankerGate
 from ops.twin.requests.hops import Hops, Log
 from ops.twin.requests.places import Place, curve_of, dedicated_places, opportunistic_places, speed_of
-from ops.twin.requests.powerful import PowerfulEnds, PowerfulSender
 from ops.twin.requests.replica import ReplicaEndpoints, ReplicaNode, ReplicaTerms
 from ops.twin.requests.roles import ROUTE_OF, Roles
 from ops.twin.requests.router import RouterEndpoints, RouterNode
@@ -32,8 +31,10 @@ from ops.twin.requests.tally import Tally
 from ops.twin.requests.terms import with_terms
 from ops.twin.service import ServiceTimes
 from ranking.consumer.executor import OptionalCall
+from ranking.router.arms import ArmSettings
 from ranking.router.core import RouterCore
 from ranking.router.events import Intake
+from ranking.router.experiment import Experiment
 from ranking.router.policy import RouterPolicy
 from schemas.partition import partition_for
 from schemas.records import CandidateTarget, PoolSnapshot, RankingAnswer, RankingRequest
@@ -44,8 +45,8 @@ from schemas.topics import REQUEST_PARTITIONS, WORK_PARTITIONS
 # made.
 START_MS: Final = 1_700_000_000_000 // 3_600_000 * 3_600_000
 ROUTES: Final[tuple[Route, ...]] = ("baseline", "wide", "powerful")
-# Those that the router sends to.
-_ROUTED: Final[tuple[Route, ...]] = ("baseline", "wide")
+# As by tick, where there are neither arms nor doses: all that a target asks for is assigned to everybody.
+_EVERYBODY: Final = Experiment(arms=ArmSettings(holdout_share=0.0, rma_share=1.0, sbm_share=1.0), explored_share=0.0)
 _CONTROLLER: Final = Production.name
 _HOP_STREAM: Final = 14
 _GIVE_UP_MS: Final = RouterPolicy().degrade_after_ms + RouterPolicy().account_limit_ms
@@ -187,25 +188,15 @@ class Simulation:
         return self.routers[partition % len(self.routers)]
 
     def _router(self, number: int) -> RouterNode:
-        policy = RouterPolicy(skew_ms=self.scenario.time.skew_ms, interval_ms=self.scenario.time.interval_ms)
+        policy = RouterPolicy(
+            skew_ms=self.scenario.time.skew_ms, interval_ms=self.scenario.time.interval_ms, experiment=_EVERYBODY
+        )
         name = f"router-{number + 1}"
         core = RouterCore(
             policy,
             router=name,
-            num_partitions={route: self.routes[route].num_partitions for route in _ROUTED},
+            num_partitions={route: self.routes[route].num_partitions for route in ROUTES},
             num_request_partitions=REQUEST_PARTITIONS,
-            seed=self._setup.seed + number,
-        )
-        powerful = PowerfulSender(
-            policy,
-            self.engine,
-            PowerfulEnds(
-                route=self.routes["powerful"],
-                targets=core.targets,
-                on_sent=self.tally.note_sent,
-                on_end=self.tally.note_end,
-            ),
-            router=name,
             seed=self._setup.seed + number,
         )
         return RouterNode(
@@ -216,7 +207,7 @@ class Simulation:
                 routes=self.routes,
                 publish=self.tally.note_result,
                 report=self.control.tell_latency,
-                powerful=powerful,
+                upgraded=self.tally.upgraded,
             ),
             partitions=range(number, REQUEST_PARTITIONS, self.scenario.processes.routers),
         )

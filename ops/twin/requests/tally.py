@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ops.simulator.scenario_model import Scenario
 from ops.twin.metrics import CellRun, Earned, LeverGrant, PoolTick, RouteTick, Tick
@@ -23,6 +24,7 @@ from schemas.records import (
     PoolSnapshot,
     PoolWindow,
     RankingResult,
+    RankingWork,
     RouteWindow,
 )
 from schemas.records.fields import INT64_BYTES
@@ -62,13 +64,9 @@ class Tally:
         self.num_results = 0
         self.num_late = 0
         self.num_degraded = 0
-        # Units of optional items by state at the time of the result, and all that were assigned.
+        # Extra candidates by state at the time of the result, and all that were assigned.
         self.items: Counter[str] = Counter()
         self.assigned = 0
-        # Upgrades under way, and results and upgrades that wait for each other.
-        self._sent: set[str] = set()
-        self._published: dict[str, RankingResult] = {}
-        self._upgraded: set[str] = set()
 
     def note_result(self, result: RankingResult) -> None:
         """A router has put a result together."""
@@ -77,50 +75,40 @@ class Tally:
         self.num_late += result.late
         self.assigned += result.dose
         for item in result.optional:
-            self.items[item.state] += item.units
+            if item.lever == "rma":
+                self.items[item.state] += item.units
         worth = self._cells[result.cell].worth[result.intake_ms // self._window_ms]
         if result.degraded or result.status == "error":
             return
         person = self._people[result.user_id]
         base = person.base_worth_micro(result.num_base_candidates, len(result.ad_ids) // INT64_BYTES)
         worth.base += base
-        if "wide" in result.routes:
-            worth.wide += person.worth_micro(result.ad_ids) - base
-        if result.request_id in self._upgraded:
-            self._upgraded.discard(result.request_id)
-            worth.upgraded += self._gain_micro(person, result)
-        elif result.request_id in self._sent:
-            self._published[result.request_id] = result
-
-    def note_sent(self, request_id: str) -> None:
-        """A request is to be upgraded; `note_end` will follow."""
-        self._sent.add(request_id)
-
-    def note_end(self, request_id: str, is_upgraded: bool) -> None:
-        """The stronger model's ranking came while the router would still have waited for it, or did not."""
-        self._sent.discard(request_id)
-        result = self._published.pop(request_id, None)
-        if not is_upgraded:
+        if result.routes == ["baseline"]:
             return
-        if result is None:
-            self._upgraded.add(request_id)
-        else:
-            worth = self._cells[result.cell].worth[result.intake_ms // self._window_ms]
-            worth.upgraded += self._gain_micro(self._people[result.user_id], result)
+        weaker = person.worth_micro(result.ad_ids) if result.flipped is None else self._weaker_micro(person, result)
+        worth.wide += weaker - base
+        worth.upgraded += person.worth_micro(result.ad_ids) - weaker
 
-    def _gain_micro(self, person: Person, result: RankingResult) -> int:
-        """What the upgrade adds: base candidates as the stronger model ranks them, merged with the same extras."""
+    def upgraded(self, work: RankingWork) -> RankingWork:
+        """Work on base candidates with the scores that the stronger model gives them."""
+        scores_N = self._people[work.user_id].upgraded_N[: len(work.ad_ids) // INT64_BYTES]
+        return replace(work, retrieval_scores=scores_N.tobytes())
+
+    def _weaker_micro(self, person: Person, result: RankingResult) -> int:
+        """What an upgraded result would be worth without: base candidates by the weaker model, with the same extras."""
         num_base = result.num_base_candidates
         scored = [slice(0, num_base)]
         first = num_base
         for item in result.optional:
+            if item.lever != "rma":
+                continue
             if item.state == "admitted":
                 scored.append(slice(first, first + item.units))
             first += item.units
-        scores_N = np.concatenate([person.upgraded_N[scored[0]], *(person.believed_N[span] for span in scored[1:])])
+        scores_N = np.concatenate([person.believed_N[span] for span in scored])
         ids_N = np.concatenate([person.ad_ids_N[span] for span in scored])
         best = top_k(scores_N, ids_N, len(result.ad_ids) // INT64_BYTES)
-        return person.worth_micro(ids_N[best].astype("<i8").tobytes()) - person.worth_micro(result.ad_ids)
+        return person.worth_micro(ids_N[best].astype("<i8").tobytes())
 
     def note_window(self, window: ControlWindow) -> None:
         """A window was closed."""

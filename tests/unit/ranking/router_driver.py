@@ -2,12 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ranking.handover import Takeover
+from ranking.router.arms import ArmSettings
 from ranking.router.core import RouterCore
 from ranking.router.events import Action, Commit, Intake, PublishInterval, PublishResult, RefuseRequest, SendWork
+from ranking.router.experiment import Experiment
 from ranking.router.policy import RouterPolicy
 from ranking.router.progress import PartitionProgress
 from schemas.kafka.offsets import OffsetTracker
@@ -26,6 +29,8 @@ from schemas.tracing import TraceContext
 NUM_PARTITIONS = 4
 START_MS = 1_000_000.0
 BUDGET_MS = 300
+# Everybody may have everything, and nothing is left to chance: for tests of what is no experiment.
+ALL_ALLOWED = Experiment(arms=ArmSettings(holdout_share=0.0, rma_share=1.0, sbm_share=1.0), explored_share=0.0)
 TRACE = TraceContext("ab" * 16, "cd" * 8)
 
 
@@ -46,26 +51,28 @@ def request_of(request_id="r1", *, user_id="u1", now_ms=START_MS, num_candidates
     return RankingRequest(**(fields | changes))
 
 
-def target_of(candidate_target, *, end_ms=START_MS, valid_until_ms=START_MS + 60_000, cell="us-east"):
-    return CandidateTarget(
-        cell=cell,
-        window_index=int(end_ms // 10_000),
-        window_end_ms=int(end_ms),
-        valid_until_ms=int(valid_until_ms),
-        base_candidates=100,
-        max_candidates=4000,
-        candidate_target=candidate_target,
-        extra_budget_units_s=1e6,
-        coverage=0.0,
-        segment_shares=[],
-        reason="test",
-        detail="",
-        manifest=[],
-        latency_limit_ms=300.0,
-        latency_p99_ms=None,
-        request_rate_per_s=1.0,
-        controller_version="1",
-    )
+def target_of(candidate_target, *, end_ms=START_MS, valid_until_ms=START_MS + 60_000, cell="us-east", **changes):
+    fields = {
+        "cell": cell,
+        "window_index": int(end_ms // 10_000),
+        "window_end_ms": int(end_ms),
+        "valid_until_ms": int(valid_until_ms),
+        "base_candidates": 100,
+        "max_candidates": 4000,
+        "candidate_target": candidate_target,
+        "extra_budget_units_s": 1e6,
+        "coverage": 0.0,
+        "segment_shares": [],
+        "reason": "test",
+        "detail": "",
+        "manifest": [],
+        "latency_limit_ms": 300.0,
+        "latency_p99_ms": None,
+        "request_rate_per_s": 1.0,
+        "controller_version": "1",
+        "powerful_budget_units_s": 1e6,
+    }
+    return CandidateTarget(**(fields | changes))
 
 
 def answer_to(work: RankingWork, partition: int, *, scores=None, scored=None, sheds=(), pressure=0.0, **changes):
@@ -104,14 +111,27 @@ def all_shed(work: RankingWork, reason: str) -> list[ChunkShed]:
 
 
 class Driver:
-    """A core with every partition assigned; ``now_ms`` moves only when told."""
+    """A core with every partition assigned; ``now_ms`` moves only when told.
 
-    def __init__(self, *, policy=None, num_partitions=NUM_PARTITIONS, horizon=0, answered=(), assign=True, cells=None):
+    Every user may have everything unless ``experiment`` says otherwise.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy=None,
+        num_partitions=NUM_PARTITIONS,
+        horizon=0,
+        answered=(),
+        assign=True,
+        cells=None,
+        experiment=ALL_ALLOWED,
+    ):
         self.now_ms = START_MS
         self.core = RouterCore(
-            policy or RouterPolicy(),
+            replace(policy or RouterPolicy(), experiment=experiment),
             router="router-1",
-            num_partitions={"baseline": num_partitions, "wide": num_partitions},
+            num_partitions=dict.fromkeys(("baseline", "wide", "powerful"), num_partitions),
             num_request_partitions=NUM_PARTITIONS,
             cells=cells,
         )

@@ -1,6 +1,7 @@
 """What a router does once it may have stood still past its session: nothing in the name of what it owned."""
 
 from collections import deque
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 import ranking.router.worker as worker_module
 from ranking.clock import BrokerClock
-from ranking.consumer.worker import _RouteConsumer
+from ranking.consumer.worker.route_consumer import RouteConsumer
 from ranking.router.instruments import Instruments
 from ranking.router.stall import StallGuard
 from ranking.router.worker import RouterWorker
@@ -176,7 +177,7 @@ def an_error(code, *, is_fatal=False):
 )
 def test_a_router_and_a_replica_end_where_they_can_read_no_more_and_nowhere_else(bench, code, is_fatal, ends):
     """A twin of its name has taken its place; a session that ended, or a broker that is away, is none of that."""
-    replica: Any = _RouteConsumer.__new__(_RouteConsumer)
+    replica: Any = RouteConsumer.__new__(RouteConsumer)
     replica.topic = "ranking.work.baseline"
     if ends:
         with pytest.raises(BrokerError, match="requests: told by the broker"):
@@ -190,8 +191,9 @@ def test_a_router_and_a_replica_end_where_they_can_read_no_more_and_nowhere_else
 
 def test_a_replica_whose_commit_comes_too_late_goes_on():
     """Another member has its partitions: the work is done again there, and gives the same answer."""
-    replica: Any = _RouteConsumer.__new__(_RouteConsumer)
+    replica: Any = RouteConsumer.__new__(RouteConsumer)
     replica.topic, replica._consumer, replica._committed = "work", FakeConsumer(), {}
+    replica._finished, replica._forget = SimpleQueue(), lambda: 0
     replica._consumer.is_refused = True
     tracker = OffsetTracker()
     tracker.begin(4)

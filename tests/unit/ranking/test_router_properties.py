@@ -16,7 +16,22 @@ from tests.unit.ranking.router_driver import BUDGET_MS, Driver, all_shed, reques
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["request", "request", "wide", "wide", "base", "base", "partly", "closed", "garbled", "revoke", "target"]
+            [
+                *(
+                    "request",
+                    "request",
+                    "wide",
+                    "wide",
+                    "base",
+                    "base",
+                    "partly",
+                    "closed",
+                    "garbled",
+                    "revoke",
+                    "target",
+                ),
+                *("powerful", "powerful"),
+            ]
         ),
         st.integers(0, 120),
         st.integers(0, 10_000),
@@ -31,7 +46,7 @@ def play(events: Sequence[tuple[str, int, int]]) -> tuple[Driver, set[str]]:
     sent_ids: set[str] = set()
     for what, wait_ms, number in events:
         driver.advance(driver.now_ms + wait_ms)
-        waiting = {route: driver.on(route) for route in ("baseline", "wide")}
+        waiting = {route: driver.on(route) for route in ("baseline", "wide", "powerful")}
         if what == "request":
             request_id = f"r{len(sent_ids)}"
             sent_ids.add(request_id)
@@ -39,15 +54,23 @@ def play(events: Sequence[tuple[str, int, int]]) -> tuple[Driver, set[str]]:
         elif what == "target":
             valid_until_ms = driver.now_ms + number % 2_000
             driver.core.targets.update(
-                target_of(100 + number % 400, end_ms=driver.now_ms, valid_until_ms=valid_until_ms)
+                target_of(
+                    100 + number % 400,
+                    end_ms=driver.now_ms,
+                    valid_until_ms=valid_until_ms,
+                    other_share=(number % 5) / 4,
+                )
             )
         elif what == "revoke":
             partition = number % 4
             driver.take(driver.core.surrender(partition, driver.now_ms))
         elif what == "base" and waiting["baseline"]:
             driver.answer(waiting["baseline"][number % len(waiting["baseline"])])
-        elif what != "base" and waiting["wide"]:
+        elif what not in ("base", "powerful") and waiting["wide"]:
             _answer_wide(driver, waiting["wide"][number % len(waiting["wide"])], what, number)
+        elif what == "powerful" and waiting["powerful"]:
+            how = ("wide", "closed", "garbled")[number % 3]
+            _answer_wide(driver, waiting["powerful"][number % len(waiting["powerful"])], how, number)
     driver.advance(driver.now_ms + 5_000)
     return driver, sent_ids
 
@@ -78,7 +101,9 @@ def test_every_optional_item_is_accounted_for_once(events):
     # What results say at their time must agree with what the accounts say in the end.
     in_results: Counter[str] = Counter()
     for result in driver.results:
-        assert sum(item.units for item in result.optional) == result.dose
+        assert sum(item.units for item in result.optional if item.lever == "rma") == result.dose
+        assert sum(item.units for item in result.optional if item.lever == "sbm") == result.upgrade_assigned
+        assert (result.flipped is None) == ("powerful" not in result.routes)
         for item in result.optional:
             in_results[item.state if item.state != "shed" else f"shed:{item.reason}"] += item.units
     assert totals["admitted"] == in_results["admitted"]
@@ -115,7 +140,7 @@ class Script:
         self._lines = lines
         self.driver = Driver(policy=RouterPolicy(degrade_after_ms=400))
         if with_extras:
-            self.driver.core.targets.update(target_of(350))
+            self.driver.core.targets.update(target_of(350, other_share=0.5))
         self.base_sent: list[tuple[float, int, RankingWork]] = []
         # Answers on their way: (time, base before wide, line, attempt, work).
         self._due: list[tuple[float, int, int, int, SendWork]] = []

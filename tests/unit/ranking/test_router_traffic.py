@@ -5,11 +5,11 @@ import pytest
 
 from ranking.intervals import MAX_UPSTREAM_MS, IntervalRecorder
 from ranking.router.arms import arm_of
-from ranking.segment_counts import MAX_SEGMENTS
+from ranking.router.experiment import Experiment
 from schemas.framing import decode_as, encode
 from schemas.histogram import ExponentialHistogram
 from schemas.records import LatencyInterval, SegmentShare, SegmentTraffic
-from schemas.segments import NO_SEGMENT, OTHER_SEGMENT
+from schemas.segments import MAX_SEGMENTS, NO_SEGMENT, OTHER_SEGMENT
 from tests.unit.ranking.router_driver import START_MS, Driver, target_of
 
 
@@ -89,7 +89,7 @@ def test_upstream_times_are_counted_where_callers_tell_them_and_bounded():
 
 
 def test_a_router_counts_each_request_once_by_segment_with_the_probability_that_it_drew_by():
-    driver = Driver()
+    driver = Driver(experiment=Experiment())
     driver.core.targets.update(with_shares(0.5, retail=0.25))
     allowed, held = users_where(True, 4), users_where(False, 2)
     for number, user in enumerate([*allowed, *held]):
@@ -98,10 +98,19 @@ def test_a_router_counts_each_request_once_by_segment_with_the_probability_that_
     driver.request(request_id="again", user_id=allowed[0], advertiser_segment="")
     driver.request(request_id="wrong", user_id=allowed[0], num_base=0, advertiser_segment="retail")
     interval = closed(driver)
+    sent = {work.work.request_id for work in driver.on("powerful")}
+    routed = {"num_routed": len(sent - {"again"})}
     assert interval.segments == [
-        SegmentTraffic(segment=NO_SEGMENT, num_requests=1, num_allowed=1, probability_micro=500_000),
-        SegmentTraffic(segment="retail", num_requests=7, num_allowed=4, probability_micro=1_000_000),
+        SegmentTraffic(
+            segment=NO_SEGMENT,
+            num_requests=1,
+            num_allowed=1,
+            probability_micro=500_000,
+            num_routed=len(sent & {"again"}),
+        ),
+        SegmentTraffic(segment="retail", num_requests=7, num_allowed=4, probability_micro=1_000_000, **routed),
     ]
+    assert sent
     assert interval.num_requests == sum(traffic.num_requests for traffic in interval.segments)
     assert interval.upstream.count == 6
 
@@ -110,7 +119,7 @@ def test_a_router_counts_each_request_once_by_segment_with_the_probability_that_
     ("horizon", "valid_until_ms"), [(0, START_MS - 1), (5, START_MS + 60_000)], ids=["expired", "another's request"]
 )
 def test_nothing_is_assigned_by_an_expired_target_nor_to_what_another_router_left(horizon, valid_until_ms):
-    driver = Driver(horizon=horizon)
+    driver = Driver(horizon=horizon, experiment=Experiment())
     driver.core.targets.update(msgspec.structs.replace(with_shares(1.0), valid_until_ms=int(valid_until_ms)))
     driver.request(user_id=users_where(True, 1)[0], advertiser_segment="retail")
     assert closed(driver).segments == [SegmentTraffic(segment="retail", num_requests=1, num_allowed=1)]

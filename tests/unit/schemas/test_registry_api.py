@@ -13,6 +13,7 @@ import pytest
 from schemas.kafka import registry as registry_module
 from schemas.kafka.registry import connect_registry
 from schemas.kafka.registry_api import (
+    LookingApi,
     NoSuchSchemaError,
     NotOursToRegisterError,
     RegistryApi,
@@ -147,6 +148,14 @@ def test_a_known_schema_is_only_looked_up(server: Server) -> None:
     server.answers["POST /subjects/n.R"] = (200, json.dumps({"id": 3, "version": 1, "schema": "{}", "subject": "n.R"}))
     assert api(server.url).find_or_register("n.R", "{}") == 3
     assert [request[:2] for request in server.requests] == [("POST", "/subjects/n.R")]
+
+
+def test_who_only_looks_registers_nothing(server: Server) -> None:
+    with pytest.raises(NotOursToRegisterError, match="topics create"):
+        LookingApi(api(server.url)).find_or_register("n.R", "{}")
+    assert [request[:2] for request in server.requests] == [("POST", "/subjects/n.R")]
+    server.answers["POST /subjects/n.R"] = (200, json.dumps({"id": 3, "version": 1, "schema": "{}", "subject": "n.R"}))
+    assert LookingApi(api(server.url)).find_or_register("n.R", "{}") == 3
 
 
 def test_who_brings_the_first_version_sets_that_all_must_agree(server: Server) -> None:
