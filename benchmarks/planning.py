@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks.measurement import Measurement
 from benchmarks.plan import Plan
 from ops.telemetry.progress import progress
+from ranking.consumer.costs import Rates
 from ranking.consumer.planner import PlanSettings, plan_batch
 from ranking.consumer.task import Task
 from schemas.records import RankingWork
@@ -23,15 +24,15 @@ CHUNK_SIZE = 64
 NUM_PLANS, NUM_PLANS_QUICK, NUM_PLANS_TINY = 1_000, 200, 2
 
 _MS = 1_000_000
-# Predicted cost of a candidate: the whole batch would take 33 ms.
-RATE_NS = 1_000.0
+# Predicted cost of a candidate and of a user: the whole batch would take 33 ms.
+RATES = Rates(1_000.0, 5_000.0)
 SETTINGS = PlanSettings(budget_ns=20 * _MS)
 
 
 def measure(plan: Plan) -> list[Measurement]:
     """p50 and p99 of the CPU time of a plan, in microseconds per request of its batch, of each turn."""
     tasks = [_task(number) for number in range(NUM_REQUESTS)]
-    planned = plan_batch(tasks, now_ns=0, rate_ns=RATE_NS, settings=SETTINGS)
+    planned = plan_batch(tasks, now_ns=0, rates=RATES, settings=SETTINGS)
     assert planned.kept
     assert {reason for _, _, reason in planned.sheds} == {"value", "deadline"}
     num_plans = plan.choose(NUM_PLANS, NUM_PLANS_QUICK, NUM_PLANS_TINY)
@@ -54,7 +55,7 @@ def _times_us(tasks: list[Task], num_plans: int) -> list[float]:
     times_us = []
     for _ in range(num_plans):
         start_ns = time.process_time_ns()
-        plan_batch(tasks, now_ns=0, rate_ns=RATE_NS, settings=SETTINGS)
+        plan_batch(tasks, now_ns=0, rates=RATES, settings=SETTINGS)
         times_us.append((time.process_time_ns() - start_ns) / 1e3 / len(tasks))
     return times_us
 

@@ -109,19 +109,33 @@ def control(identity: str, health_port: int, data_dir: Path) -> None:
 @run.command()
 @_identity("router")
 @_health_port
-def router(identity: str, health_port: int) -> None:
-    """Answer ranking.requests: base work for every one, extras as the targets allow.
+@click.option(
+    "--experiment",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file of arms, doses and segments (docs/examples/experiment.toml), the same at every router.",
+)
+def router(identity: str, health_port: int, experiment: Path | None) -> None:
+    """Answer ranking.requests: base work for every one, extras and the stronger model as arms and targets allow.
 
     \b
     Example:
       intertidal run router --id router-1
     """
+    from ranking.router.experiment import Experiment, load_experiment
+    from ranking.router.policy import RouterPolicy
     from ranking.router.worker import RouterOptions
     from ranking.router.worker import run as run_router
 
     with _part("router"):
+        policy = RouterPolicy(experiment=Experiment() if experiment is None else load_experiment(experiment))
         run_router(
-            RouterOptions(namespace=namespace(), time=time_settings(), router_id=identity, health_port=health_port)
+            RouterOptions(
+                namespace=namespace(),
+                time=time_settings(),
+                router_id=identity,
+                health_port=health_port,
+                policy=policy,
+            )
         )
 
 
@@ -144,6 +158,11 @@ def router(identity: str, health_port: int) -> None:
     help="Folder of the model bundle.",
 )
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option(
+    "--fallback",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Bundle that scores base work on the processor when the model fails.  [default: --bundle, off its device]",
+)
 @click.option(
     "--nice",
     type=click.IntRange(0, 19),
@@ -178,6 +197,7 @@ def ranker(routes: str, nice: int, **given: Any) -> None:
                 pool=given["pool"],
                 bundle=given["bundle"],
                 device=given["device"],
+                fallback_bundle=given["fallback"],
                 static_member=given["pool"] is None,
                 health_port=given["health_port"],
                 nice=nice,

@@ -64,6 +64,13 @@ METRICS: Final[tuple[Metric, ...]] = (
         ("pool",),
         LATENCY_BUCKETS_S,
     ),
+    Metric(
+        "intertidal_memory_freed_seconds",
+        "histogram",
+        "A replica's device memory given back, since the gate's flip or the notice to stop.",
+        ("cause",),
+        LATENCY_BUCKETS_S,
+    ),
     # Fleet agents.
     Metric("intertidal_spool_records", "gauge", "Records that the broker has not acknowledged yet."),
     Metric("intertidal_spool_bytes", "gauge", "Size of the spool, in memory and on disk."),

@@ -26,7 +26,7 @@ def answer_of(progress: Progress, *, identity: Identity, model_version: str, pre
         ranker=identity.ranker_id,
         ranker_epoch_ms=identity.epoch_ms,
         work_partition=task.partition,
-        model_version=model_version,
+        model_version=progress.model_version or model_version,
         scored_chunks=[] if progress.error else progress.scored_chunks,
         scores=b"" if progress.error else progress.scores(),
         sheds=[

@@ -5,36 +5,27 @@ Pure control flow: scorer, clock, permit and the two ends (`peek`, `emit`) are p
     1. base work that is in time, earliest deadline first, in full calls; each task is answered when it is complete
     2. base work that is late, one call at a time; what arrived meanwhile and is in time goes first
     3. optional work as planned; before each call, in this order:
-       a. base work that arrived meanwhile is run first
-       b. the next chunks are chosen; those that cannot be in time are dropped, and tasks that would become late in this
-          call are answered with what they have
+       a. base work that arrived meanwhile is run first, and what arrives during that: no chunk comes in between
+       b. the next chunks are chosen, or the users that come next where the first of them is not encoded yet; chunks
+          that cannot be in time are dropped, and tasks that would become late in this call are answered with what they
+          have
        c. the permit is looked at: where it says stop, all that is left is answered as shed, at once
-    Nothing lies between that look and the call.
+    Nothing lies between that look and the call. Where memory has run out, all optional work that is left is shed.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol
+from typing import Generic, NamedTuple, Protocol
 
-from ranking.callers_mistake import answer_error
-from ranking.consumer.calls import (
-    ChunkScorer,
-    E,
-    EncodedRow,
-    Piece,
-    base_pieces,
-    columns_of,
-    take_call,
-    users_of,
-)
-from ranking.consumer.costs import CostBook, CostModel
+from ranking.consumer.calls import E, Piece, base_pieces, take_call
+from ranking.consumer.costs import CostBook, Rates
 from ranking.consumer.permit import StopReason
 from ranking.consumer.planner import Plan, PlanSettings, order_base, plan_batch
 from ranking.consumer.progress import Progress
+from ranking.consumer.scoring import Device, FailureReason, Scoring
 from ranking.consumer.task import Task
 
-MAX_ERROR_CHARS = 500
 # Beyond so much late base work at hand no more is taken in: a long backlog is read batch by batch.
 MAX_LATE_TASKS = 64
 
@@ -53,7 +44,7 @@ class Look(Protocol):
 class OptionalCall:
     """One optional call that was made: when the permit was looked at before it, when it ended, how much it held.
 
-    ``num_candidates`` is 0 where users were encoded ahead of the chunks.
+    ``num_candidates`` is 0 where users were encoded ahead of their chunks.
     """
 
     looked_ns: int
@@ -69,12 +60,20 @@ class Ends(Generic[E]):
     is told of each optional call.
     """
 
-    scorer: ChunkScorer[E]
+    device: Device[E]
     permit: Look
     clock_ns: Callable[[], int]
     emit: Callable[[Progress], None]
     peek: Callable[[], Sequence[Task]] = lambda: ()
     on_call: Callable[[OptionalCall], None] = lambda _: None
+
+
+class _Next(NamedTuple):
+    """What is to be done next for optional work, and when it will have ended: users to encode, or pieces to score."""
+
+    users: list[Progress]
+    call: list[Piece]
+    end_ns: float
 
 
 class Executor(Generic[E]):
@@ -84,30 +83,36 @@ class Executor(Generic[E]):
         self, ends: Ends[E], *, costs: CostBook, settings: PlanSettings, num_features: int | None = None
     ) -> None:
         """``num_features`` is what the model takes of each user; None where any number will do."""
-        self._scorer = ends.scorer
         self._permit = ends.permit
         self._clock_ns = ends.clock_ns
         self._emit = ends.emit
         self._peek = ends.peek
         self._on_call = ends.on_call
-        self._costs = costs
         self._settings = settings
-        self._num_features = num_features
-        self._rows: dict[Progress, EncodedRow[E]] = {}
+        self._scoring = Scoring(
+            ends.device,
+            clock_ns=ends.clock_ns,
+            costs=costs,
+            finish=self._finish_if_complete,
+            call_size=settings.call_size,
+            num_features=num_features,
+        )
 
-    def rate_ns(self) -> float:
-        """Predicted cost of one candidate in full calls."""
-        return self._cost().rate_ns(self._settings.call_size)
+    def rates(self) -> Rates:
+        """Predicted cost of a candidate in full calls, and of a request's user."""
+        return self._scoring.cost.rates(self._settings.call_size)
+
+    def let_go(self) -> None:
+        """Let go of what was encoded: no chunk of the tasks at hand will be scored any more."""
+        self._scoring.let_go()
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Run a micro-batch; every task is emitted exactly once, as are those that `peek` brought."""
-        plan = plan_batch(tasks, now_ns=self._clock_ns(), rate_ns=self.rate_ns(), settings=self._settings)
+        self._scoring.is_memory_short = False
+        plan = plan_batch(tasks, now_ns=self._clock_ns(), rates=self.rates(), settings=self._settings)
         self._run_base(plan.base)  # 1, 2
         self._run_optional(plan)  # 3
-        assert not self._rows, "a task was left without an end"
-
-    def _cost(self) -> CostModel:
-        return self._costs.of(self._scorer.version)
+        assert not self._scoring.num_encoded, "a task was left without an end"
 
     def _run_base(self, tasks: Sequence[Task]) -> None:
         late: deque[Task] = deque()
@@ -130,11 +135,12 @@ class Executor(Generic[E]):
         return taken
 
     def _run_base_pieces(self, tasks: Sequence[Task]) -> None:
-        encoded = self._encode([Progress(task) for task in tasks])
-        pieces = deque(piece for progress in encoded for piece in base_pieces(progress, self._settings.call_size))
+        scoring = self._scoring
+        encoded = scoring.encode([Progress(task) for task in tasks])
+        pieces = deque(piece for progress in encoded for piece in base_pieces(progress, scoring.call_size))
         while pieces:
-            call = [piece for piece in take_call(pieces, self._settings.call_size) if not piece.progress.is_complete]
-            if call and not self._score(call):
+            call = [piece for piece in take_call(pieces, scoring.call_size) if not piece.progress.is_complete]
+            if call and not scoring.score(call):
                 pieces.extendleft(reversed(call))
 
     def _run_optional(self, plan: Plan) -> None:
@@ -151,68 +157,113 @@ class Executor(Generic[E]):
             progress = by_task[task]
             progress.shed(chunk, reason)
             self._finish_if_complete(progress)
-        # Encoding users is optional work too, and sending those answers took a while.
-        looked_ns = self._clock_ns()
-        stop = self._permit.look(looked_ns)
-        if stop is not None:
-            self._shed_all(by_task.values(), stop)
-            return
-        running = self._encode([progress for progress in by_task.values() if not progress.is_complete])
-        if running:
-            self._note_optional_call(looked_ns, 0)
         pieces = deque(Piece(by_task[task], *task.chunk_span(chunk), chunk) for task, chunk in plan.kept)
         # Latest answer-by time first, so that the next to become late is at the end.
-        due = sorted(running, key=lambda progress: -progress.task.answer_by_ns)
+        due = sorted(
+            (progress for progress in by_task.values() if not progress.is_complete),
+            key=lambda progress: -progress.task.answer_by_ns,
+        )
         self._run_optional_pieces(pieces, due)
 
     def _run_optional_pieces(self, pieces: deque[Piece], due: list[Progress]) -> None:
         while pieces:
-            self._run_base(self._peek())  # a
+            while arrived := self._peek():  # a
+                self._run_base(arrived)
+                # Base work may come without end, and whoever wants the capacity back must not wait for that.
+                stop = self._permit.look(self._clock_ns())
+                if stop is not None:
+                    self._shed_all(due, stop)
+                    return
             now_ns = self._clock_ns()
-            call, end_ns = self._choose(pieces, now_ns)  # b
-            self._answer_due(due, now_ns, end_ns)
-            if not call:
+            chosen = self._choose(pieces, now_ns)  # b
+            self._answer_due(due, now_ns, chosen.end_ns)
+            users = [progress for progress in chosen.users if not progress.is_complete]
+            if self._scoring.is_memory_short:
+                self._shed_all(due, "out_of_memory")
                 return
+            if not chosen.call and not users:
+                continue
             looked_ns = self._clock_ns()
             stop = self._permit.look(looked_ns)  # c
             if stop is not None:
                 self._shed_all(due, stop)
                 return
-            scored = self._score(call)
-            self._note_optional_call(looked_ns, sum(piece.num_candidates for piece in call))
-            if not scored:
-                pieces.extendleft(reversed(call))
+            if users:
+                self._scoring.encode(users)
+                self._note_optional_call(looked_ns, 0)
+            else:
+                scored = self._scoring.score(chosen.call)
+                self._note_optional_call(looked_ns, sum(piece.num_candidates for piece in chosen.call))
+                if not scored:
+                    pieces.extendleft(reversed(chosen.call))
+        if self._scoring.is_memory_short:
+            self._shed_all(due, "out_of_memory")
 
-    def _choose(self, pieces: deque[Piece], now_ns: int) -> tuple[list[Piece], float]:
-        """The next call in plan order, and when it will have ended; chunks that cannot be in time are dropped.
-
-        It grows while every chunk in it stays in time.
-        """
-        cost = self._cost()
-        call: list[Piece] = []
-        num_candidates = 0
-        end_ns, limit_ns = float(now_ns), float("inf")
+    def _choose(self, pieces: deque[Piece], now_ns: int) -> _Next:
+        """The next call in plan order, or the users to encode for it; chunks that cannot be in time are dropped."""
+        cost = self._scoring.cost
         while pieces:
             piece = pieces[0]
             progress = piece.progress
             if not progress.is_open(piece.chunk):
                 pieces.popleft()
                 continue
-            size = num_candidates + piece.num_candidates
-            if call and (size > self._settings.call_size or progress.is_alone or call[0].progress.is_alone):
-                break
+            is_encoded = self._scoring.encoded(progress) is not None
+            end_ns = now_ns + cost.predict_ns(piece.num_candidates) + (0.0 if is_encoded else cost.encode_ns(1))
             answer_by_ns = progress.task.answer_by_ns
-            grown_end_ns = now_ns + cost.predict_ns(size)
-            if grown_end_ns > min(limit_ns, answer_by_ns):
-                if call:
-                    break
-                pieces.popleft()
-                progress.shed(piece.chunk, "expired" if answer_by_ns <= now_ns else "deadline")
-                self._finish_if_complete(progress)
+            if end_ns <= answer_by_ns:
+                return self._grow_call(pieces, now_ns) if is_encoded else self._users_ahead(pieces, now_ns)
+            pieces.popleft()
+            progress.shed(piece.chunk, "expired" if answer_by_ns <= now_ns else "deadline")
+            self._finish_if_complete(progress)
+        return _Next([], [], float(now_ns))
+
+    def _users_ahead(self, pieces: deque[Piece], now_ns: int) -> _Next:
+        """The users that come next in plan order, as many as take no longer than a scoring call.
+
+        Together they are cheaper than one by one, but no call of theirs may keep base work or the gate waiting longer
+        than a chunk does, and the first chunk must stay in time behind it.
+        """
+        first, cost = pieces[0], self._scoring.cost
+        left_ns = first.progress.task.answer_by_ns - now_ns - cost.predict_ns(first.num_candidates)
+        limit_ns = min(left_ns, cost.predict_ns(self._settings.call_size))
+        users: dict[Progress, None] = {}
+        for piece in pieces:
+            progress = piece.progress
+            if progress in users or progress.is_complete or self._scoring.encoded(progress) is not None:
                 continue
+            if users and (progress.is_alone or cost.encode_ns(len(users) + 1) > limit_ns):
+                break
+            users[progress] = None
+            if progress.is_alone:
+                break
+        return _Next(list(users), [], now_ns + cost.encode_ns(len(users)))
+
+    def _grow_call(self, pieces: deque[Piece], now_ns: int) -> _Next:
+        """A call of chunks whose users were encoded together, as large as may be while every chunk stays in time."""
+        cost, scoring = self._scoring.cost, self._scoring
+        call = [pieces.popleft()]
+        first = call[0].progress
+        encoded = scoring.encoded(first)
+        num_candidates, limit_ns = call[0].num_candidates, first.task.answer_by_ns
+        while pieces and not first.is_alone:
+            piece = pieces[0]
+            progress = piece.progress
+            if not progress.is_open(piece.chunk):
+                pieces.popleft()
+                continue
+            size = num_candidates + piece.num_candidates
+            grown_limit_ns = min(limit_ns, progress.task.answer_by_ns)
+            if (
+                size > scoring.call_size
+                or progress.is_alone
+                or scoring.encoded(progress) is not encoded
+                or now_ns + cost.predict_ns(size) > grown_limit_ns
+            ):
+                break
             call.append(pieces.popleft())
-            num_candidates, end_ns, limit_ns = size, grown_end_ns, min(limit_ns, answer_by_ns)
-        return call, end_ns
+            num_candidates, limit_ns = size, grown_limit_ns
+        return _Next([], call, now_ns + cost.predict_ns(num_candidates))
 
     def _answer_due(self, due: list[Progress], now_ns: int, end_ns: float) -> None:
         """Answer tasks that would be late by the end of the next call; none of them has a chunk in it."""
@@ -222,87 +273,19 @@ class Executor(Generic[E]):
                 progress.shed_rest("expired" if progress.task.answer_by_ns <= now_ns else "deadline")
                 self._finish_if_complete(progress)
 
-    def _shed_all(self, progresses: Iterable[Progress], reason: StopReason) -> None:
+    def _shed_all(self, progresses: Iterable[Progress], reason: StopReason | FailureReason) -> None:
         for progress in progresses:
-            progress.shed_rest(reason)
-            self._finish_if_complete(progress)
-
-    def _encode(self, progresses: Sequence[Progress]) -> list[Progress]:
-        """Encode the users of several tasks, each once; returns those that can be scored, as the others have failed."""
-        # Before the model meets them: one user of a wrong shape would fail the whole call.
-        progresses = [progress for progress in progresses if self._fits(progress)]
-        if not progresses:
-            return []
-        try:
-            encoded = self._scorer.prepare(users_of([progress.task for progress in progresses]))
-        except Exception as error:  # noqa: BLE001  # a model may raise anything; base work is answered all the same
-            if len(progresses) == 1:
-                self._fail(progresses[0], _named(error))
-                return []
-            for progress in progresses:
-                progress.is_alone = True
-            return [good for progress in progresses for good in self._encode([progress])]
-        for row, progress in enumerate(progresses):
-            self._rows[progress] = EncodedRow(encoded, row)
-        return list(progresses)
-
-    def _score(self, call: list[Piece]) -> bool:
-        """Score one call; False where it failed, and then its tasks are to be scored alone, or have failed."""
-        rows = [self._rows[piece.progress] for piece in call]
-        num_candidates = sum(piece.num_candidates for piece in call)
-        start_ns = self._clock_ns()
-        try:
-            scores_N = self._scorer.score_chunk(rows[0].encoded, columns_of(call, [row.row for row in rows]))
-        except Exception as error:  # noqa: BLE001  # a model may raise anything; base work is answered all the same
-            progresses = list(dict.fromkeys(piece.progress for piece in call))
-            if len(progresses) == 1:
-                self._fail(progresses[0], _named(error))
-            for progress in progresses:
-                progress.is_alone = True
-            return False
-        elapsed_ns = self._clock_ns() - start_ns
-        self._cost().observe(num_candidates, elapsed_ns)
-        offset = 0
-        for piece in call:
-            piece.progress.put(piece.start, scores_N[offset : offset + piece.num_candidates])
-            piece.progress.busy_ns += elapsed_ns * piece.num_candidates // num_candidates
-            offset += piece.num_candidates
-        for piece in call:
-            self._finish_if_complete(piece.progress)
-        return True
-
-    def _fits(self, progress: Progress) -> bool:
-        """Whether the model takes this user; a task whose user it does not take is failed."""
-        num_features = len(progress.task.user_features_F())
-        if self._num_features in (None, num_features):
-            return True
-        self._fail(
-            progress,
-            answer_error(
-                f"user_features holds {num_features} values, {self._scorer.version} takes {self._num_features}"
-            ),
-        )
-        return False
-
-    def _fail(self, progress: Progress, error: str) -> None:
-        """End a task that cannot be scored: base work is answered with the error, optional chunks are shed."""
-        if progress.task.is_base:
-            progress.error = error[:MAX_ERROR_CHARS]
-        else:
-            progress.shed_rest("error")
-        self._finish_if_complete(progress)
+            if not progress.is_complete:
+                progress.shed_rest(reason)
+                self._finish_if_complete(progress)
 
     def _finish_if_complete(self, progress: Progress) -> None:
         if progress.is_complete and not progress.is_emitted:
             progress.is_emitted = True
-            self._rows.pop(progress, None)
+            self._scoring.forget(progress)
             self._emit(progress)
 
     def _note_optional_call(self, looked_ns: int, num_candidates: int) -> None:
         end_ns = self._clock_ns()
         self._permit.ended(end_ns)
         self._on_call(OptionalCall(looked_ns, end_ns, num_candidates))
-
-
-def _named(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

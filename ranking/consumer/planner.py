@@ -9,6 +9,12 @@ so that whatever interrupts a batch, what was done is the most valuable part. A 
 and once a chunk was dropped, no later one with the same or an earlier limit is kept: under one shared limit the kept
 chunks are a prefix of the order. Chunks that could not be in time even if they ran first leave before that.
 
+A chunk is a part of the extra candidates of a request, or a whole upgrade to a stronger model; it costs its candidates
+and an equal share of what encoding its user costs. Greedy by value per cost is within one item of the best there is
+(Dantzig, "Discrete-Variable Extremum Problems", 1957): under one shared limit,
+
+    value kept + value of the first chunk dropped for value  >=  fractional optimum  >=  any plan
+
 Shape legend: M optional chunks of the batch.
 """
 
@@ -18,6 +24,7 @@ from typing import Literal
 
 import numpy as np
 
+from ranking.consumer.costs import Rates
 from ranking.consumer.task import Task
 
 # A deadline that passed; one that cannot be met; dropped in favour of more valuable work.
@@ -57,15 +64,15 @@ def order_base(tasks: Sequence[Task], now_ns: int) -> tuple[list[Task], int]:
     return ordered, sum(task.answer_by_ns > now_ns for task in tasks)
 
 
-def plan_batch(tasks: Sequence[Task], *, now_ns: int, rate_ns: float, settings: PlanSettings) -> Plan:
-    """Plan a micro-batch; ``rate_ns`` is the predicted cost of one candidate."""
+def plan_batch(tasks: Sequence[Task], *, now_ns: int, rates: Rates, settings: PlanSettings) -> Plan:
+    """Plan a micro-batch; ``rates`` are the predicted costs of the model that will score it."""
     base, num_in_time = order_base([task for task in tasks if task.is_base], now_ns)
-    base_end_ns = now_ns + rate_ns * sum(task.num_candidates for task in base)
+    base_end_ns = now_ns + sum(rates.work_ns(task.num_candidates) for task in base)
     optional = [task for task in tasks if not task.is_base]
     kept: list[ChunkRef] = []
     sheds: list[tuple[Task, int, PlanReason]] = []
     if optional:
-        _plan_optional(optional, now_ns, base_end_ns, rate_ns, settings.budget_ns, kept, sheds)
+        _plan_optional(optional, now_ns, base_end_ns, rates, settings.budget_ns, kept, sheds)
     return Plan(base=base, num_in_time=num_in_time, kept=kept, sheds=sheds)
 
 
@@ -73,7 +80,7 @@ def _plan_optional(
     optional: list[Task],
     now_ns: int,
     base_end_ns: float,
-    rate_ns: float,
+    rates: Rates,
     budget_ns: int,
     kept: list[ChunkRef],
     sheds: list[tuple[Task, int, PlanReason]],
@@ -83,6 +90,7 @@ def _plan_optional(
     refs: list[ChunkRef] = []
     values: list[int] = []
     sizes: list[int] = []
+    shares: list[float] = []
     for task in optional:
         work = task.work
         num_chunks = task.num_chunks
@@ -90,7 +98,8 @@ def _plan_optional(
         values += work.chunk_values_micro
         sizes += [work.chunk_size] * (num_chunks - 1)
         sizes.append(task.num_candidates - work.chunk_size * (num_chunks - 1))
-    costs_M = np.array(sizes, dtype=np.float64) * rate_ns
+        shares += [1.0 / num_chunks] * num_chunks
+    costs_M = np.array(sizes, dtype=np.float64) * rates.candidate_ns + np.array(shares) * rates.request_ns
     order = np.argsort(-np.array(values, dtype=np.float64) / costs_M, kind="stable").tolist()
     costs: list[float] = costs_M.tolist()
 

@@ -21,6 +21,7 @@ class Progress:
         "error",
         "is_alone",
         "is_emitted",
+        "model_version",
         "task",
     )
 
@@ -31,8 +32,14 @@ class Progress:
         # A call that failed is repeated task by task, so that one bad record takes no other with it.
         self.is_alone = False
         self.is_emitted = False
+        # Empty until another model than the replica's own has scored it.
+        self.model_version = ""
         self._scores_N: NDArray[np.float32] | None = None
         self._sheds: dict[int, str] = {}
+        self._start_over()
+
+    def _start_over(self) -> None:
+        task = self.task
         self._unscored_by_chunk = [task.chunk_num_candidates(chunk) for chunk in range(task.num_chunks)]
         self._num_open = task.num_candidates
 
@@ -78,6 +85,13 @@ class Progress:
             end = min(stop, self.task.chunk_span(chunk)[1])
             self._unscored_by_chunk[chunk] -= end - start
             start, chunk = end, chunk + 1
+
+    def put_all(self, scores_N: NDArray[np.float32], *, model_version: str) -> None:
+        """Take the scores of every candidate from another try, whatever was scored before: one task, one model."""
+        assert not self._sheds, "base work is never shed"
+        self._start_over()
+        self.put(0, scores_N)
+        self.model_version = model_version
 
     def shed(self, chunk: int, reason: str) -> None:
         """Drop a chunk that has not ended yet."""

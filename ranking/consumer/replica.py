@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic
 
 from ranking.consumer.answers import Identity, answer_of
-from ranking.consumer.calls import ChunkScorer, E
+from ranking.consumer.calls import E
 from ranking.consumer.costs import CostBook
 from ranking.consumer.executor import Ends, Executor, OptionalCall
 from ranking.consumer.measures import Measures
@@ -16,6 +16,7 @@ from ranking.consumer.permit import Permit
 from ranking.consumer.planner import PlanSettings
 from ranking.consumer.pressure import PressureGauge
 from ranking.consumer.progress import Progress
+from ranking.consumer.scoring import Device
 from ranking.consumer.task import Task
 from schemas.records import LatencyInterval, RankingAnswer
 from schemas.records.fields import Route
@@ -39,7 +40,7 @@ class ReplicaSettings:
 class ReplicaEnds(Generic[E]):
     """What a replica is connected to; ``send`` takes each answer, ``peek`` and ``on_call`` are the executor's."""
 
-    scorer: ChunkScorer[E]
+    device: Device[E]
     permit: Permit
     clock_ns: Callable[[], int]
     send: Callable[[Task, RankingAnswer], None]
@@ -52,7 +53,7 @@ class Replica(Generic[E]):
 
     def __init__(self, ends: ReplicaEnds[E], *, costs: CostBook, settings: ReplicaSettings) -> None:
         self._settings = settings
-        self._scorer = ends.scorer
+        self._scorer = ends.device.scorer
         self._permit = ends.permit
         self._clock_ns = ends.clock_ns
         self._send = ends.send
@@ -68,7 +69,7 @@ class Replica(Generic[E]):
         )
         self._executor = Executor(
             Ends(
-                scorer=ends.scorer,
+                device=ends.device,
                 permit=ends.permit,
                 clock_ns=ends.clock_ns,
                 emit=self._answer,
@@ -107,6 +108,10 @@ class Replica(Generic[E]):
         """From now on no optional work runs here."""
         self._permit.drain()
 
+    def let_go(self) -> None:
+        """Let go of what was encoded for optional chunks, as none will follow: the gate is closed, or the end near."""
+        self._executor.let_go()
+
     def close_interval(self, now_ms: int, *, num_waiting: int, cpu_share: float) -> list[LatencyInterval]:
         """The records of the interval that ends now, broker's time."""
         pressures = {route: self._pressure(route) for route in self._gauges}
@@ -120,11 +125,11 @@ class Replica(Generic[E]):
 
     def _note(self, tasks: Sequence[Task]) -> None:
         """Count work just taken in, and feel its pressure; optional work waits for all the base work at hand."""
-        now_ns, rate_ns = self._clock_ns(), self._executor.rate_ns()
+        now_ns, rates = self._clock_ns(), self._executor.rates()
         ahead_ns = 0.0
         for route, gauge in self._gauges.items():
             mine = [task for task in tasks if task.work.route == route]
-            ahead_ns += rate_ns * sum(task.num_candidates for task in mine)
+            ahead_ns += sum(rates.work_ns(task.num_candidates) for task in mine)
             gauge.observe(mine, now_ns=now_ns, ahead_ns=ahead_ns)
         for task in tasks:
             self._measures.note_taken(task)
@@ -134,7 +139,9 @@ class Replica(Generic[E]):
         version = self._scorer.version
         answer = answer_of(progress, identity=self._settings.identity, model_version=version, pressure=pressure)
         self._send(progress.task, answer)
-        self._measures.note_answered(progress, now_ns=self._clock_ns(), model_version=version, pressure=pressure)
+        self._measures.note_answered(
+            progress, now_ns=self._clock_ns(), model_version=answer.model_version, pressure=pressure
+        )
 
     def _pressure(self, route: Route) -> float:
         """A closed gate means that no optional work can be met: 1 on the opportunistic routes."""

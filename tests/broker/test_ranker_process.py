@@ -19,7 +19,7 @@ import torch
 from confluent_kafka import Consumer, TopicPartition
 
 from ranking.models.baseline import BaselineConfig, BaselineModel
-from ranking.models.load import save_baseline
+from ranking.models.load import save_model
 from schemas.framing import decode_as
 from schemas.gate_drain import RankerDrain
 from schemas.gate_writer import GateWriter
@@ -74,7 +74,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         num_features=NUM_FEATURES, bucket_bits=14, embedding_dim=16, tower_width=64, meeting_width=64, last_width=32
     )
     folder = tmp_path_factory.mktemp("bundle")
-    save_baseline(BaselineModel(config, "test-1"), folder)
+    save_model(BaselineModel(config, "test-1"), folder)
     return folder
 
 

@@ -14,7 +14,7 @@ PRIOR = CostPrior(fixed_ns=400_000, per_candidate_ns=3_000, floor_ns=20_000)
 def test_before_the_first_call_the_prior_speaks():
     model = CostModel(PRIOR)
     assert model.predict_ns(100) == 700_000
-    assert model.rate_ns(200) == 5_000
+    assert model.rates(200).candidate_ns == 5_000
 
 
 @pytest.mark.parametrize("factor", [0.1, 1.0, 8.0])

@@ -12,6 +12,7 @@ from ranking.consumer.executor import Ends, Executor, OptionalCall
 from ranking.consumer.permit import Permit
 from ranking.consumer.planner import PlanSettings
 from ranking.consumer.progress import Progress
+from ranking.consumer.scoring import Device
 from tests.unit.ranking.consumer_fakes import MS, FakeClock, FakeGate, FakeScorer, base_task, optional_task
 
 # What the fake scorer really takes, so that predictions hold unless a test says otherwise.
@@ -34,7 +35,7 @@ class Bench:
         self.optional_calls: list[OptionalCall] = []
         self.executor = Executor(
             Ends(
-                scorer=self.scorer,
+                device=Device(scorer=self.scorer),
                 permit=self.permit,
                 clock_ns=self.clock,
                 emit=self.emit,
@@ -222,7 +223,7 @@ def test_one_task_that_cannot_be_scored_takes_no_other_with_it():
         *[optional_task(f"o{n}", values=[5, 5]) for n in range(3)],
     )
     assert "RuntimeError: the model cannot score this" in done["bad-base"].error
-    assert done["bad"].sheds == {0: "error", 1: "error"}
+    assert done["bad"].sheds == {0: "model_error", 1: "model_error"}
     for name in ("b0", "b1", "b2"):
         assert (done[name].error, done[name].scored_chunks) == ("", [0])
     for name in ("o0", "o1", "o2"):
@@ -330,4 +331,4 @@ def test_predictions_follow_the_measured_cost():
     bench = Bench(prior=CostPrior(fixed_ns=10_000_000, per_candidate_ns=0), call_size=256)
     for number in range(300):
         bench.run(base_task(f"b{number}", num_candidates=256))
-    assert bench.executor.rate_ns() == pytest.approx((100_000 + 256_000) / 256, rel=0.1)
+    assert bench.executor.rates().candidate_ns == pytest.approx((100_000 + 256_000) / 256, rel=0.1)

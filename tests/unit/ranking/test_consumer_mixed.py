@@ -13,6 +13,7 @@ from ranking.consumer.costs import CostBook, CostPrior
 from ranking.consumer.permit import Permit
 from ranking.consumer.planner import PlanSettings
 from ranking.consumer.replica import Replica, ReplicaEnds, ReplicaSettings
+from ranking.consumer.scoring import Device
 from ranking.consumer.task import Task
 from ranking.models.inputs import CandidateChunk, Users
 from schemas.records import RankingAnswer
@@ -61,7 +62,7 @@ class MixedReplica:
         self.answered: list[str] = []
         self.replica = Replica(
             ReplicaEnds(
-                scorer=self.scorer, permit=Permit(None, clock_ns=self.clock), clock_ns=self.clock,
+                device=Device(scorer=self.scorer), permit=Permit(None, clock_ns=self.clock), clock_ns=self.clock,
                 send=self.send, peek=self.peek,
             ),
             costs=CostBook(CostPrior(fixed_ns=FIXED_NS, per_candidate_ns=PER_CANDIDATE_NS)),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ranking.consumer.costs import Rates
 from ranking.consumer.planner import PlanSettings, order_base, plan_batch
 from tests.unit.ranking.consumer_fakes import MS, base_task, chunk_refs, optional_task
 
@@ -15,7 +16,7 @@ SETTINGS = PlanSettings(call_size=256, budget_ns=20 * MS)
 
 
 def plan(tasks, *, now_ns=0, settings=SETTINGS):
-    return plan_batch(tasks, now_ns=now_ns, rate_ns=RATE_NS, settings=settings)
+    return plan_batch(tasks, now_ns=now_ns, rates=Rates(RATE_NS), settings=settings)
 
 
 OPTIONAL = st.builds(

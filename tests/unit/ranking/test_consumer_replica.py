@@ -13,6 +13,7 @@ from ranking.consumer.planner import PlanSettings
 from ranking.consumer.pressure import HALF_LIFE_NS, PressureGauge
 from ranking.consumer.progress import Progress
 from ranking.consumer.replica import Replica, ReplicaEnds, ReplicaSettings
+from ranking.consumer.scoring import Device
 from ranking.consumer.task import MAX_OPTIONAL_CHUNK, IntakeLimits, Moment, Task, task_of
 from ranking.consumer.trace import CallTrace
 from ranking.consumer.warm_up import warm_up
@@ -44,7 +45,7 @@ class Bench:
         self.answers: list[RankingAnswer] = []
         self.replica = Replica(
             ReplicaEnds(
-                scorer=self.scorer,
+                device=Device(scorer=self.scorer),
                 permit=Permit(self.gate, clock_ns=self.clock),
                 clock_ns=self.clock,
                 send=lambda _task, answer: self.answers.append(answer),
@@ -95,7 +96,7 @@ def test_a_scoring_error_answers_base_work_and_sheds_optional_work():
     answers = bench.run(base_task("b"), optional_task("o", values=[3]))
     assert answers["b"].error.startswith("RuntimeError")
     assert (answers["b"].scored_chunks, answers["b"].scores) == ([], b"")
-    assert [s.reason for s in answers["o"].sheds] == ["error"]
+    assert [s.reason for s in answers["o"].sheds] == ["model_error"]
     assert answers["o"].error == ""
 
 

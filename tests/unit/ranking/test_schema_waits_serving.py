@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from ranking.client.follower import Follower
-from ranking.consumer.worker import _RouteConsumer
+from ranking.consumer.worker.route_consumer import RouteConsumer
 from ranking.router.worker import RouterWorker
 from schemas.errors import RecordError, SchemaPendingError
 from schemas.framing import Decoder, use_registry
@@ -86,16 +86,16 @@ def places(messages: Any) -> list[tuple[int, int]]:
 
 def test_a_replica_takes_the_work_of_the_other_partitions(registry: FakeRegistry) -> None:
     consumer: Any = FakeConsumer(Message(0, 5, PENDING), Message(1, 8, KNOWN), Message(0, 6, KNOWN))
-    route = _RouteConsumer.__new__(_RouteConsumer)
+    route = RouteConsumer.__new__(RouteConsumer)
     route._consumer, route.held, route._trackers = consumer, HeldPartitions(consumer), {}
-    assert places(route.take(0.1)) == [(1, 8)]
+    assert places(route.take(0.1, 64)) == [(1, 8)]
     assert consumer.calls == ["pause 0"]
     registry.answers = True
     consumer.messages = [Message(1, 9, KNOWN)]
-    assert places(route.take(0.1)) == [(1, 9)]
+    assert places(route.take(0.1, 64)) == [(1, 9)]
     assert consumer.calls == ["pause 0", "seek 0 to 5", "resume 0"]
     consumer.messages = [Message(0, 5, PENDING), Message(0, 6, KNOWN)]
-    assert places(route.take(0.1)) == [(0, 5), (0, 6)]
+    assert places(route.take(0.1, 64)) == [(0, 5), (0, 6)]
 
 
 def test_a_router_does_not_pass_over_a_request_that_it_cannot_read(registry: FakeRegistry) -> None:
