@@ -1,7 +1,5 @@
 """`intertidal agent`: what can be asked about fleet agents, whoever wrote them."""
 
-import time
-
 import click
 import msgspec
 
@@ -9,20 +7,8 @@ from ops.agent.check import check as check_range
 from ops.agent.check_document import RULES, CheckDocument
 from ops.connection import broker_config, namespace, time_settings
 from ops.errors import UserError
-from ops.times import parse_time_ms
+from ops.time_option import Time
 from schemas.kafka.admin import BrokerError
-
-
-class Time(click.ParamType):
-    """Milliseconds since the Unix epoch, written as ISO 8601 with zone, or -15m."""
-
-    name = "time"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return parse_time_ms(str(value), now_ms=time.time_ns() // 1_000_000)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @click.group()

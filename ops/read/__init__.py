@@ -1,0 +1,1 @@
+"""Reading any topic of the contract: as JSON lines, or into Parquet and Arrow files that a restart goes on with."""
