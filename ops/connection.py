@@ -18,10 +18,13 @@ from schemas.topics import Namespace
 _SCHEMA_TIMEOUT_S: Final = 10.0
 
 
-def broker_config(verb: str) -> Config:
-    """Client settings for a short-lived verb; raises UserError when there is no broker or a setting is wrong."""
+def broker_config(verb: str, *, only_looks: bool = False) -> Config:
+    """Client settings for a short-lived verb; raises UserError when there is no broker or a setting is wrong.
+
+    One that ``only_looks`` registers no schema.
+    """
     environ: Mapping[str, str] = {**os.environ, BOOTSTRAP_ENV: require_broker().bootstrap}
-    use_schema_registry(environ)
+    use_schema_registry(environ, registers=not only_looks)
     try:
         # A short verb reports its own failures, and a client that only retries is none.
         config = {**client_config(f"intertidal-{verb}", environ=environ), "log_level": 2}
@@ -34,11 +37,11 @@ def broker_config(verb: str) -> Config:
     return config
 
 
-def use_schema_registry(environ: Mapping[str, str]) -> None:
+def use_schema_registry(environ: Mapping[str, str], *, registers: bool = True) -> None:
     """Frame and read with the Schema Registry that the environment names, if any; raises UserError."""
     try:
         # A verb has nothing else to do than wait for a schema.
-        connect_registry(environ, wait_s=_SCHEMA_TIMEOUT_S)
+        connect_registry(environ, wait_s=_SCHEMA_TIMEOUT_S, registers=registers)
     except (BrokerError, ValueError) as error:
         raise UserError(str(error)) from error
 

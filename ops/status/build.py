@@ -1,11 +1,20 @@
 """One look at a pipeline, put together from what was read of it. Pure: the time is given."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
 
 from ops.status.cells import cell_status
 from ops.status.facts import Facts
-from ops.status.model import CellStatus, DeadLetterStatus, Status, UnreadableStatus
+from ops.status.model import (
+    CellStatus,
+    DeadLetterStatus,
+    ReplayStatus,
+    StalestStatus,
+    Status,
+    UnreadableStatus,
+)
 from ops.status.parts import MS_PER_S, Part, PartitionFacts, at_time, part_status, partition_status, position
 from ops.status.verdict import (
     GROWING_S,
@@ -17,6 +26,8 @@ from ops.status.verdict import (
 )
 from schemas.settings import TimeSettings
 from schemas.topics import RANKING_REQUESTS, Namespace
+
+News = Literal["capacity", "latency", "target"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +41,11 @@ class PartFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetterFacts:
-    """Dead letters kept of one topic, and the append time of the newest."""
+    """Dead letters kept of one topic, how many of them are open, and the append time of the newest."""
 
     topic: str
     count: int
+    num_open: int
     newest_ms: int | None
 
 
@@ -45,6 +57,7 @@ class Readings:
     parts: Sequence[PartFacts] = ()
     dead_letters: Sequence[DeadLetterFacts] = ()
     num_letters_before: Mapping[str, int] = field(default_factory=dict)
+    replays: Sequence[ReplayStatus] = ()
 
 
 def build_status(readings: Readings, namespace: Namespace, *, time: TimeSettings, now_ms: int) -> Status:
@@ -110,9 +123,11 @@ def build_status(readings: Readings, namespace: Namespace, *, time: TimeSettings
         verdict=verdict(troubles, cells=cells, parts=parts),
         troubles=troubles,
         cells=cells,
+        stalest=stalest(cells, now_ms=now_ms),
         parts=parts,
         dead_letters=dead_letters,
         unreadable=unreadable,
+        replays=list(readings.replays),
     )
 
 
@@ -123,6 +138,26 @@ def cells_of(facts: Facts, *, now_ms: int) -> Iterator[CellStatus]:
             yield cell_status(name, cell, cell.declaration, now_ms=now_ms)
 
 
+def stalest(cells: Iterable[CellStatus], *, now_ms: int) -> StalestStatus | None:
+    """The oldest of what is the last of its kind in a declared cell."""
+    found = None
+    for cell in cells:
+        if cell.state != "declared":
+            continue
+        ends: tuple[tuple[News, datetime | None], ...] = (
+            ("capacity", cell.capacity_window_end),
+            ("latency", cell.latency_window_end),
+            ("target", None if cell.target is None else cell.target.window_end),
+        )
+        for what, end in ends:
+            if end is None:
+                continue
+            age_s = round(max(0.0, now_ms / MS_PER_S - end.timestamp()), 3)
+            if found is None or age_s > found.age_s:
+                found = StalestStatus(cell=cell.cell, what=what, age_s=age_s)
+    return found
+
+
 def pipeline_window_ms(facts: Facts, *, default: int) -> int:
     """Length of the windows, as the cells are declared: who looks may not have the pipeline's settings."""
     declared = [cell.declaration.window_ms for cell in facts.cells.values() if cell.declaration is not None]
@@ -130,12 +165,13 @@ def pipeline_window_ms(facts: Facts, *, default: int) -> int:
 
 
 def _dead_letters(letters: DeadLetterFacts, readings: Readings, *, now_ms: int) -> DeadLetterStatus:
-    """Growing: a letter came since the last look, or lately."""
+    """Growing: a letter came since the last look, or lately, and some are open."""
     is_young = letters.newest_ms is not None and now_ms - letters.newest_ms <= GROWING_S * MS_PER_S
     more = letters.count > readings.num_letters_before.get(letters.topic, letters.count)
     return DeadLetterStatus(
         topic=letters.topic,
         count=letters.count,
+        num_open=letters.num_open,
         newest=None if letters.newest_ms is None else at_time(letters.newest_ms),
-        is_growing=is_young or more,
+        is_growing=letters.num_open > 0 and (is_young or more),
     )

@@ -49,7 +49,7 @@ def status(as_json: bool, watch: bool, every_s: float, with_partitions: bool) ->
         raise click.UsageError("--every: not a number of seconds")
     settings, space = time_settings(), namespace()
     try:
-        with Looker(broker_config("status"), space, settings) as looker:
+        with Looker(broker_config("status", only_looks=True), space, settings) as looker:
             # What is missing now is told before a terminal is taken over.
             first = looker.look()
             with _shown(as_json=as_json, watch=watch, with_partitions=with_partitions) as show:

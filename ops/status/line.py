@@ -17,7 +17,7 @@ def status_line(status: Status) -> str:
     words += [" ".join(_cell(cell)) for cell in status.cells if cell.state == "declared"]
     if lags:
         words.append("lag " + " ".join(f"{name} {lag_s:.1f} s" for name, lag_s in lags.items()))
-    words.append(f"dead letters {sum(letters.count for letters in status.dead_letters)}")
+    words.append(f"dead letters {sum(letters.num_open for letters in status.dead_letters)}")
     if status.verdict.state != "ok":
         words.append(status.verdict.line)
     return " ".join("  ".join(words).splitlines())

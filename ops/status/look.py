@@ -1,13 +1,15 @@
 """One look at a running pipeline: topics and groups in, a status out. Reads tails of bounded length, never a topic."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Self
 
+from ops.dlq.marks import Marks, MarksError, letters_group, marks_of
+from ops.replay.runs import Runs
 from ops.status.build import DeadLetterFacts, PartFacts, Readings, build_status, pipeline_window_ms
 from ops.status.commits import Commit, Commits
-from ops.status.model import Status
+from ops.status.model import ReplayStatus, Status
 from ops.status.parts import PartitionFacts, parts_of, position
 from ops.status.positions import Extent, Positions
 from ops.status.recent import RecentReader
@@ -27,6 +29,7 @@ class Looker:
         self._positions = Positions(config)
         self._commits = Commits(config)
         self._tails = Tails(config)
+        self._runs = Runs(config, namespace)
         self._num_letters: dict[str, int] = {}
 
     def close(self) -> None:
@@ -65,9 +68,16 @@ class Looker:
         # Everything is told as of these ends, however long the reading takes.
         now_ms = time.time_ns() // 1_000_000
         by_group: dict[str, list[Place]] = {}
+        letter_groups = {
+            name: letters_group(self._namespace, topics[name])
+            for name, of_topic in letters.items()
+            if any(extents[place].end > extents[place].low for place in of_topic)
+        }
         for part in parts:
             by_group.setdefault(part.group, []).extend(places[part.topic.name])
-        commits = self._commits.read(by_group)  # 3
+        commits = self._commits.read(  # 3
+            by_group | {group: letters[name] for name, group in letter_groups.items()}
+        )
         members = self._positions.num_members(list(by_group))
         facts = RecentReader(  # 4
             self._tails, self._positions, places=places, extents=extents, time=self._time
@@ -88,8 +98,11 @@ class Looker:
         readings = Readings(  # 6
             facts=facts,
             parts=known,
-            dead_letters=list(_dead_letters(letters, extents)),
+            dead_letters=[
+                _dead_letters(letters[name], extents, commits[group]) for name, group in letter_groups.items()
+            ],
             num_letters_before=self._num_letters,
+            replays=list(self._replays()),
         )
         status = build_status(readings, self._namespace, time=self._time, now_ms=now_ms)
         self._num_letters = {found.topic: found.count for found in readings.dead_letters}
@@ -107,6 +120,19 @@ class Looker:
                 "or set INTERTIDAL_NAMESPACE to the pipeline's"
             )
         return {name: existing[self._namespace.prefix + name] for name in wanted}
+
+    def _replays(self) -> Iterator[ReplayStatus]:
+        """Replays of this pipeline that are not done."""
+        for run in self._runs.list():
+            if run.state != "done":
+                yield ReplayStatus(
+                    run=run.run,
+                    state=run.state,
+                    parts=run.parts,
+                    num_records=run.num_records,
+                    num_read=run.num_read,
+                    detail=run.detail,
+                )
 
     def _with_first_times(self, known: list[PartFacts], *, window_ms: int) -> list[PartFacts]:
         """The same with the append time of the first record that each part has not done in each partition."""
@@ -144,9 +170,21 @@ def _partition(place: Place, extent: Extent, commit: Commit | None) -> Partition
     )
 
 
-def _dead_letters(letters: Mapping[str, list[Place]], extents: Mapping[Place, Extent]) -> Iterator[DeadLetterFacts]:
-    for of_topic in letters.values():
-        count = sum(extents[place].end - extents[place].low for place in of_topic)
-        if count:
-            times = [ms for place in of_topic if (ms := extents[place].newest_ms) is not None]
-            yield DeadLetterFacts(topic=of_topic[0][0], count=count, newest_ms=max(times, default=None))
+def _dead_letters(
+    places: Sequence[Place], extents: Mapping[Place, Extent], commits: Mapping[Place, Commit]
+) -> DeadLetterFacts:
+    times = [ms for place in places if (ms := extents[place].newest_ms) is not None]
+    return DeadLetterFacts(
+        topic=places[0][0],
+        count=sum(extents[place].end - extents[place].low for place in places),
+        num_open=sum(_marks(commits.get(place)).num_open(extents[place].low, extents[place].end) for place in places),
+        newest_ms=max(times, default=None),
+    )
+
+
+def _marks(commit: Commit | None) -> Marks:
+    """Which letters are done; none where the commit is of somebody else, as `intertidal dlq` will say."""
+    try:
+        return Marks() if commit is None else marks_of(commit.offset, commit.metadata)
+    except MarksError:
+        return Marks()

@@ -210,14 +210,15 @@ class PartStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One part on one topic: lag in all, and the longest of its partitions in seconds.
 
     ``absent``: nobody is in its group although there is something to read; ``unused``: nobody is, and nothing is to
-    read; ``stalled``: members are there and records wait for longer than they should. ``num_members`` is null where
-    the broker does not say.
+    read; ``stalled``: members are there and records wait for longer than they should. ``reason`` says why it does not
+    run, null where it does. ``num_members`` is null where the broker does not say.
     """
 
     part: str
     group: str
     topic: str
     state: PartState
+    reason: str | None
     num_members: int | None
     lag_records: int
     lag_s: float | None
@@ -226,10 +227,14 @@ class PartStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DeadLetterStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Dead letters kept of one topic and when the newest came; only topics that have some are listed."""
+    """Dead letters kept of one topic and when the newest came; only topics that have some are listed.
+
+    ``num_open`` were neither redriven nor discarded; only these can be growing.
+    """
 
     topic: str
     count: int
+    num_open: int
     newest: Time | None
     is_growing: bool
 
@@ -242,8 +247,27 @@ class UnreadableStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     example: str
 
 
+class StalestStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The declared cell of which the oldest news is the last: its capacity or latency window, or its target."""
+
+    cell: str
+    what: Literal["capacity", "latency", "target"]
+    age_s: float
+
+
+class ReplayStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A replay that was begun and is not done: whether anybody is at work on it, its topics do not tell."""
+
+    run: str
+    state: str
+    parts: list[str]
+    num_records: int
+    num_read: int
+    detail: str
+
+
 class Status(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One look at a pipeline."""
+    """One look at a pipeline. ``stalest`` is null where no declared cell has a window or a target yet."""
 
     version: Literal[1]
     namespace: str
@@ -252,6 +276,8 @@ class Status(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     verdict: Verdict
     troubles: list[Trouble]
     cells: list[CellStatus]
+    stalest: StalestStatus | None
     parts: list[PartStatus]
     dead_letters: list[DeadLetterStatus]
     unreadable: list[UnreadableStatus]
+    replays: list[ReplayStatus]

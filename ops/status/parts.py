@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ops.status.model import PartitionStatus, PartState, PartStatus
+from ops.status.words import age, plural
 from schemas.topics import (
     CONTROL_WINDOWS,
     FLEET_CAPACITY,
@@ -141,12 +142,27 @@ def part_status(
         group=part.group,
         topic=topic,
         state=state,
+        reason=_reason(state, topic, num_records=behind, waiting_s=waiting_s),
         num_members=num_members,
         lag_records=behind,
         lag_s=_longest(partition.lag_s for partition in partitions),
         waiting_s=waiting_s,
         partitions=list(partitions),
     )
+
+
+def _reason(state: PartState, topic: str, *, num_records: int, waiting_s: float | None) -> str | None:
+    match state:
+        case "running":
+            return None
+        case "unused":
+            return f"nobody reads {topic}, and nothing is to read"
+        case "absent":
+            behind = f", {plural(num_records, 'record')} to read" if num_records else ""
+            return f"nobody reads {topic}{behind}"
+        case "stalled":
+            waiting = "" if waiting_s is None else f", the oldest for {age(waiting_s)}"
+            return f"{plural(num_records, 'record')} of {topic} not done{waiting}"
 
 
 def at_time(time_ms: int) -> datetime:

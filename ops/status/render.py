@@ -45,7 +45,7 @@ def _blocks(status: Status, *, with_partitions: bool) -> Iterator[RenderableType
         yield Text()
         yield _parts(status, with_partitions=with_partitions)
     yield Text()
-    yield fact_table(_dead_letters(status))
+    yield fact_table(_rest(status))
 
 
 def cell_block(cell: CellStatus, *, now: datetime) -> Group:
@@ -103,13 +103,26 @@ def _seconds(lag_s: float | None) -> str:
     return "-" if lag_s is None else age(lag_s)
 
 
+def _rest(status: Status) -> Iterator[Sentence]:
+    if status.stalest is not None:
+        yield Sentence("stalest", f"{status.stalest.what} of {status.stalest.cell}, {age(status.stalest.age_s)} old")
+    for part in status.parts:
+        if part.reason is not None and part.state != "unused":
+            yield Sentence("not ready", f"{part.part}: {part.reason}", "bad")
+    for replay in status.replays:
+        share = f"{replay.num_read:,} of {replay.num_records:,} records"
+        yield Sentence("replay", f"{replay.run} ({', '.join(replay.parts)}) {replay.state}: {replay.detail or share}")
+    yield from _dead_letters(status)
+
+
 def _dead_letters(status: Status) -> Iterator[Sentence]:
     if not status.dead_letters:
         yield Sentence("dead letters", "none")
     for letters in status.dead_letters:
         topic = letters.topic.removeprefix(status.namespace)
         newest = "" if letters.newest is None else f", newest {age((status.time - letters.newest).total_seconds())} ago"
-        text = f"{topic}: {plural(letters.count, 'letter')}{newest}"
+        done = letters.count - letters.num_open
+        text = f"{topic}: {plural(letters.num_open, 'letter')}{newest}" + (f", {done} done" if done else "")
         yield Sentence("dead letters", text, "bad" if letters.is_growing else "plain")
     for bad in status.unreadable:
         yield Sentence("unreadable", f"{bad.topic.removeprefix(status.namespace)}: {bad.count}, {bad.example}", "bad")

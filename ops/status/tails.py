@@ -70,10 +70,11 @@ class Tails:
                     span, offset = left.get(place), message.offset()
                     if span is None or offset is None:
                         continue
-                    deadline = time.monotonic() + _TIMEOUT_S
                     if error is None and offset < span.end:
                         taken[place] += 1
                         yield message
+                    # Whoever takes its time with a record is not waiting for one.
+                    deadline = time.monotonic() + _TIMEOUT_S
                     # The end of the partition counts as its last record: compaction leaves gaps.
                     if offset + 1 >= span.end or taken[place] == span.num_records:
                         del left[place]

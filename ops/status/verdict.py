@@ -86,15 +86,9 @@ def _nobody(part: str, not_running: Collection[str]) -> str:
 def part_troubles(part: Part, status: PartStatus, positions: Sequence[Position]) -> Iterator[Trouble]:
     """What is wrong with one part on one topic. Opportunistic replicas may be absent: that is what they are."""
     if status.state == "absent" and part.is_needed:
-        behind = f", {plural(status.lag_records, 'record')} to read" if status.lag_records else ""
-        yield Trouble(kind="part_absent", subject=part.name, detail=f"nobody reads {status.topic}{behind}")
+        yield Trouble(kind="part_absent", subject=part.name, detail=status.reason or "")
     if status.state == "stalled":
-        waiting = "" if status.waiting_s is None else f", the oldest for {age(status.waiting_s)}"
-        yield Trouble(
-            kind="part_stalled",
-            subject=part.name,
-            detail=f"{plural(status.lag_records, 'record')} of {status.topic} not done{waiting}",
-        )
+        yield Trouble(kind="part_stalled", subject=part.name, detail=status.reason or "")
     doubts = {at.doubt: None for at in positions if at.doubt is not None}
     for doubt in doubts:
         yield Trouble(kind="commit_unreadable", subject=part.name, detail=f"{status.topic}: {doubt}")
@@ -111,7 +105,7 @@ def topic_troubles(
             yield Trouble(
                 kind="dead_letters_growing",
                 subject=letters.topic,
-                detail=f"{plural(letters.count, 'dead letter')}{newest}",
+                detail=f"{plural(letters.num_open, 'dead letter')}{newest}: `intertidal dlq list` says why",
             )
     for bad in unreadable:
         yield Trouble(

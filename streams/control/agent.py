@@ -47,7 +47,7 @@ from ops.telemetry.declared import METRICS
 from ops.telemetry.health import HealthServer
 from ops.telemetry.logs import get_log
 from ops.telemetry.metrics import Metrics
-from schemas.dead_letters import RawRecord, dead_letter_key, envelope
+from schemas.dead_letters import RawRecord, dead_letter_key
 from schemas.epochs import epoch_header
 from schemas.errors import RecordError, SchemaPendingError
 from schemas.framing import frame, require_schema
@@ -65,13 +65,13 @@ from streams.control.epochs import Epochs, epoch_key, stored_epoch
 from streams.control.in_order import InOrder
 from streams.control.local_store import set_aside_damaged, sole_user
 from streams.control.outputs import OUTPUT_TOPICS, destination
-from streams.control.processor import apply
 from streams.control.progress import Progress
 from streams.control.quiet import quiet_libraries
 from streams.control.raw_message import raw_record
 from streams.control.settings import ControlSettings
 from streams.control.stall import StallGuard
 from streams.control.state import CellState, StateError, decode_state, encode_state
+from streams.control.step import applied, letter_of
 
 _log = get_log(__name__)
 # Faust's own steps in the classes derived from it stay as quiet as the rest of Faust.
@@ -256,11 +256,10 @@ class ControlAgent:
         epoch = await self._epoch(window.cell, record.partition)
         key = window.cell.encode()
         try:
-            state, records = apply(self._state(key), window, settings=self._settings)  # step 1
-        except Exception as error:  # noqa: BLE001  # whatever is wrong in there
-            # It would fail again after every restart, and hold up all cells of the partition: the cell goes without.
+            state, records = applied(self._state(key), window, settings=self._settings)  # step 1
+        except RecordError as error:
             _log.exception("window cannot be applied", cell=window.cell, window=window.window_index)
-            await self._refuse(record, RecordError("cannot_be_applied", f"{type(error).__name__}: {error}"))
+            await self._refuse(record, error)
             return
         self._check_stall()
         self._table[key] = encode_state(state)  # step 2
@@ -299,7 +298,7 @@ class ControlAgent:
 
     async def _refuse(self, record: RawRecord, error: RecordError) -> None:
         _log.warning("window refused", partition=record.partition, offset=record.offset, reason=str(error))
-        letter = envelope(record, error, part="control", stage="window")
+        letter = letter_of(record, error)
         name = self._options.namespace.dead_letters(CONTROL_WINDOWS)
         await _acknowledged(self._produce(name, dead_letter_key(letter), frame(letter), []))
         self._metrics.counter("intertidal_dead_letters_total").labels(CONTROL_WINDOWS.name, error.reason).inc()
@@ -394,6 +393,9 @@ async def _serve(options: ControlOptions, link: Connection, num_partitions: Mapp
 async def _stop(agent: ControlAgent) -> None:
     """Stop the app, or leave at once: a crash is harmless, a process that hangs is never started anew."""
     failure = sys.exc_info()[1]
+    if agent.pending_schema is not None:
+        # Faust would wait for the record that waits for its schema. It is not acknowledged, and comes again.
+        agent.app.conf.stream_wait_empty = False
     stopping = asyncio.ensure_future(agent.app.stop())
     # Not wait_for: it cancels what is late and waits for that too, and Faust does not let itself be cancelled.
     done, _ = await asyncio.wait({stopping}, timeout=STOP_TIMEOUT_S)

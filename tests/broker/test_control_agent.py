@@ -391,13 +391,13 @@ def broken(*args, **kwargs):
 agent.encode_state = broken
 """
 BROKEN_FOR_ONE_WINDOW = """
-import streams.control.agent as agent
-sound = agent.apply
+import streams.control.step as step
+sound = step.apply
 def broken(state, window, **kwargs):
     if window.window_index == {index}:
         raise RuntimeError("a defect of ours")
     return sound(state, window, **kwargs)
-agent.apply = broken
+step.apply = broken
 """
 
 

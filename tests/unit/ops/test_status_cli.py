@@ -48,7 +48,7 @@ def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(cli, "Looker", PlayedLooker)
-    monkeypatch.setattr(cli, "broker_config", lambda _verb: {})
+    monkeypatch.setattr(cli, "broker_config", lambda _verb, *, only_looks: {} if only_looks else None)
     pauses: list[float] = []
     monkeypatch.setattr("ops.status.cli.time.sleep", pauses.append)
 

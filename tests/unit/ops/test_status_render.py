@@ -55,7 +55,9 @@ def crowded() -> Status:
     behind = PartitionFacts(
         partition=11, low=0, end=98_765_432, committed=123, newest_ms=NOW_MS, first_ms=NOW_MS - 7_777_000
     )
-    letters = DeadLetterFacts(topic="t.ranking.work.powerful.dlq", count=1_234_567, newest_ms=NOW_MS - 61_000)
+    letters = DeadLetterFacts(
+        topic="t.ranking.work.powerful.dlq", count=1_234_567, num_open=1_234_567, newest_ms=NOW_MS - 61_000
+    )
     stalled = PartFacts(part=part("ranker.powerful"), num_members=123, partitions=[behind])
     return status_of(facts=facts, parts=[*ALL_WELL, stalled], dead_letters=[letters], now_ms=NOW_MS + 40_000)
 

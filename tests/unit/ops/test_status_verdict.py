@@ -130,7 +130,9 @@ def test_a_stalled_part_is_named_with_what_waits() -> None:
 
 @pytest.mark.parametrize(("age_s", "expected"), [(GROWING_S, ["dead_letters_growing"]), (GROWING_S + 1, [])])
 def test_dead_letters_that_still_come_are_told(age_s: float, expected: list[str]) -> None:
-    letters = DeadLetterFacts(topic="t.fleet.capacity.dlq", count=12, newest_ms=NOW_MS - round(age_s * 1_000))
+    letters = DeadLetterFacts(
+        topic="t.fleet.capacity.dlq", count=12, num_open=12, newest_ms=NOW_MS - round(age_s * 1_000)
+    )
     seen = status_of(dead_letters=[letters])
     assert kinds(seen) == expected
     assert [(known.count, known.is_growing) for known in seen.dead_letters] == [(12, bool(expected))]
@@ -139,10 +141,45 @@ def test_dead_letters_that_still_come_are_told(age_s: float, expected: list[str]
 @pytest.mark.parametrize(("num_before", "is_growing"), [({}, False), ({"t.x.dlq": 12}, False), ({"t.x.dlq": 11}, True)])
 def test_dead_letters_that_came_between_two_looks_are_growing(num_before: dict[str, int], is_growing: bool) -> None:
     # Older than any that is called young: a broker that says no times is believed by its counts.
-    letters = DeadLetterFacts(topic="t.x.dlq", count=12, newest_ms=None)
+    letters = DeadLetterFacts(topic="t.x.dlq", count=12, num_open=12, newest_ms=None)
     readings = Readings(facts=facts_of(WELL), dead_letters=[letters], num_letters_before=num_before)
     (seen,) = build_status(readings, NAMESPACE, time=TIME, now_ms=NOW_MS).dead_letters
     assert seen.is_growing is is_growing
+
+
+def test_dead_letters_that_are_done_are_growing_no_more() -> None:
+    letters = DeadLetterFacts(topic="t.x.dlq", count=12, num_open=0, newest_ms=NOW_MS)
+    (seen,) = status_of(dead_letters=[letters]).dead_letters
+    assert (seen.count, seen.num_open, seen.is_growing) == (12, 0, False)
+
+
+def test_the_stalest_cell_is_the_one_with_the_oldest_last_news() -> None:
+    assert status_of([declaration()]).stalest is None
+    fresh = status_of().stalest
+    assert fresh is not None
+    later = status_of(now_ms=NOW_MS + 7_000).stalest
+    assert later is not None
+    assert (later.cell, later.what, later.age_s) == (fresh.cell, fresh.what, round(fresh.age_s + 7.0, 3))
+    old = [*WELL, declaration("old"), struct_replace(capacity_window(90), cell="old")]
+    stalest = status_of(old).stalest
+    assert stalest is not None
+    assert (stalest.cell, stalest.what) == ("old", "capacity")
+
+
+def test_a_part_that_does_not_run_says_why() -> None:
+    behind = PartitionFacts(partition=0, low=0, end=10, committed=4, newest_ms=NOW_MS, first_ms=NOW_MS - 20_000)
+    parts = [
+        PartFacts(part=part("control"), num_members=1, partitions=[behind]),
+        PartFacts(part=part("router"), num_members=0, partitions=[behind]),
+        PartFacts(part=part("ranker.wide"), num_members=0, partitions=[PartitionFacts(partition=0, low=0, end=0)]),
+        read_to_end("ingest", "fleet"),
+    ]
+    assert [known.reason for known in status_of(parts=parts).parts] == [
+        "6 records of t.control.windows not done, the oldest for 20.0 s",
+        "nobody reads t.ranking.requests, 6 records to read",
+        "nobody reads t.ranking.work.wide, and nothing is to read",
+        None,
+    ]
 
 
 def test_an_unreadable_record_is_counted_and_named_and_not_fatal() -> None:

@@ -97,3 +97,20 @@ def test_a_declaration_waits_and_what_is_behind_it_keeps_its_place(registry: Fak
     assert cells.knows("pending")
     assert cells.knows("behind")
     assert log.trouble() is None
+
+
+def test_a_stop_does_not_wait_for_a_record_that_waits_for_its_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = SimpleNamespace(stream_wait_empty=True)
+
+    async def stop() -> None:
+        if conf.stream_wait_empty:
+            await asyncio.Event().wait()
+
+    def leave(code: int) -> None:
+        raise AssertionError(f"left with {code}")
+
+    monkeypatch.setattr(agent, "STOP_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("streams.control.agent.os._exit", leave)
+    waiting: Any = SimpleNamespace(pending_schema="waits", app=SimpleNamespace(conf=conf, stop=stop))
+    asyncio.run(agent._stop(waiting))
+    assert not conf.stream_wait_empty

@@ -1,0 +1,1 @@
+"""What could not be read or believed: looked at, brought back in, or given up. `intertidal dlq`."""

@@ -1,0 +1,1 @@
+"""JSON lines in, validated and acknowledged records out: `intertidal send`."""
