@@ -1,6 +1,6 @@
-"""How good predictions are against what happened, and rankings against the truth of the world.
+"""How good a model's rankings are against the truth of the world.
 
-Shape legend: N impressions, R requests, W widths.
+Shape legend: N candidates, R requests, W widths.
 """
 
 from dataclasses import dataclass
@@ -12,50 +12,6 @@ from ops.simulator.world import World
 from ranking.models.inputs import CandidateChunk, Users
 from ranking.models.scorer import Scorer
 from ranking.models.topk import top_k
-
-
-@dataclass(frozen=True)
-class PredictionQuality:
-    """Held-out quality of click probabilities; `calibration` is predicted clicks over clicks."""
-
-    log_loss: float
-    constant_log_loss: float
-    auc: float
-    calibration: float
-
-
-def prediction_quality(probability_N: NDArray[np.float64], clicked_N: NDArray[np.bool_]) -> PredictionQuality:
-    """Judge probabilities beside the best constant, the share of clicks itself.
-
-    AUC is the Mann-Whitney statistic: the chance that a clicked impression was predicted above another; ties
-    count half.
-    """
-    probability_N = np.clip(probability_N, 1e-7, 1.0 - 1e-7)
-    rate = float(clicked_N.mean())
-    num_clicks = int(clicked_N.sum())
-    _, inverse_N, counts = np.unique(probability_N, return_inverse=True, return_counts=True)
-    mean_rank_N = (np.cumsum(counts) - (counts - 1) / 2.0)[inverse_N]
-    above = mean_rank_N[clicked_N].sum() - num_clicks * (num_clicks + 1) / 2.0
-    return PredictionQuality(
-        log_loss=float(-np.where(clicked_N, np.log(probability_N), np.log1p(-probability_N)).mean()),
-        constant_log_loss=-(rate * np.log(rate) + (1.0 - rate) * np.log1p(-rate)),
-        auc=float(above / (num_clicks * (len(clicked_N) - num_clicks))),
-        calibration=float(probability_N.sum() / num_clicks),
-    )
-
-
-def platt_scaling(log_odds_N: NDArray[np.float64], clicked_N: NDArray[np.bool_]) -> tuple[float, float]:
-    """Return scale a and offset b for which sigmoid(a z + b) fits the clicks best (Platt 1999, by Newton)."""
-    inputs_N2 = np.stack((log_odds_N, np.ones_like(log_odds_N)), axis=1)
-    weights_2 = np.array([1.0, 0.0])
-    # Two parameters of a convex loss, from a start that is nearly right: it has converged long before the
-    # tenth step.
-    for _ in range(10):
-        probability_N = 1.0 / (1.0 + np.exp(-(inputs_N2 @ weights_2)))
-        gradient_2 = inputs_N2.T @ (probability_N - clicked_N)
-        hessian_22 = (inputs_N2 * (probability_N * (1.0 - probability_N))[:, None]).T @ inputs_N2
-        weights_2 -= np.linalg.solve(hessian_22, gradient_2)
-    return float(weights_2[0]), float(weights_2[1])
 
 
 @dataclass(frozen=True)
@@ -108,10 +64,3 @@ def width_values(
         retrieval_R[row] = true_N[:num_shown].sum()
         segments.append(request.advertiser_segment)
     return WidthValues(widths, model_RW, predicted_RW, retrieval_R, tuple(segments))
-
-
-def mean_interval(values_R: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Return the mean and its 95% interval by the central limit theorem (R in the hundreds or more)."""
-    mean = float(values_R.mean())
-    half = 1.96 * float(values_R.std(ddof=1)) / np.sqrt(len(values_R))
-    return mean, mean - half, mean + half

@@ -1,0 +1,1 @@
+"""Training of ranking models: labelled views, one loop for every architecture, and how good predictions are."""
