@@ -5,12 +5,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import agent, allocation, ingest, mixed, pipeline, planning, scoring
+from benchmarks import agent, allocation, ingest, isolation, mixed, overhead, pipeline, planning, replay, scoring
 from benchmarks.machine import describe, load_average
 from benchmarks.measurement import Measurement, markdown
 from benchmarks.plan import Plan
 
-PARTS = {part.NAME: part for part in (planning, scoring, allocation, ingest, pipeline, mixed, agent)}
+PARTS = {
+    part.NAME: part
+    for part in (planning, scoring, allocation, ingest, pipeline, mixed, isolation, overhead, replay, agent)
+}
 
 
 RESULTS_BEGIN, RESULTS_END = "<!-- results -->", "<!-- end of results -->"

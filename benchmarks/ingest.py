@@ -221,14 +221,14 @@ def _log(plan: Plan, every: int) -> Iterator[_Logged]:
                 seq=FIRST_SEQ + beat,
                 event_time_ms=now_ms,
                 kind="heartbeat",
-                offers=_offers(units=1.0 + (host + num_changes) % 8, extra_bytes=num_changes * NUM_HOSTS + host),
+                offers=offers_of(units=1.0 + (host + num_changes) % 8, extra_bytes=num_changes * NUM_HOSTS + host),
             )
             value = encode(event)
             assert len(value) == RECORD_BYTES, len(value)
             yield _Logged(number, now_ms, value)
 
 
-def _offers(*, units: float, extra_bytes: int) -> list[Offer]:
+def offers_of(*, units: float, extra_bytes: int) -> list[Offer]:
     """Offers that no other host makes, and this one only as long as it does not change."""
     return [
         Offer(

@@ -20,7 +20,17 @@ from ops.dlq.letters import UNREADABLE, Letter
 from ops.dlq.marks import Marks, MarksError
 from ops.dlq.redrive import DEFAULT_MAX_ATTEMPTS, Place, Terms, repaired_letters
 from ops.dlq.view import lines, to_json
-from ops.dlq.work import MarksFullError, Outcome, Redrive, discard, open_letters, plan, redrive, unfinished
+from ops.dlq.work import (
+    MarksFullError,
+    Outcome,
+    Redrive,
+    UnfinishedRunError,
+    discard,
+    open_letters,
+    plan,
+    redrive,
+    unfinished,
+)
 from ops.errors import UserError
 from ops.intake import BY_NAME
 from ops.live_intake import intake_of, topic_named
@@ -253,7 +263,7 @@ def _log(config: Config, topic: Topic) -> Iterator[LetterLog]:
     try:
         with LetterLog(config, namespace(), topic) as log:
             yield log
-    except (BrokerError, DeliveryError, MarksError, MarksFullError) as error:
+    except (BrokerError, DeliveryError, MarksError, MarksFullError, UnfinishedRunError) as error:
         raise UserError(str(error)) from error
 
 

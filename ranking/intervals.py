@@ -21,6 +21,8 @@ ItemState = Literal["admitted", "shed", "late", "lost"]
 # Callers say what they spent upstream. Nobody waits longer, and the sum of an interval stays within its bounds.
 MAX_UPSTREAM_MS = 600_000.0
 US_PER_MS = 1_000
+# Callers name their bids: no sum of one end exceeds this, so that those of all ends stay within a count.
+MAX_VALUE_MICRO = 2**58
 
 _STATES: tuple[str, ...] = get_args(ItemState)
 
@@ -205,7 +207,7 @@ class IntervalRecorder:
         sums = self._accounts.setdefault(lever, _AccountSums())
         end = sums.by_shed_reason.setdefault(reason, [0, 0]) if state == "shed" else sums.by_state[state]
         end[0] += units
-        end[1] += value_micro
+        end[1] = min(end[1] + value_micro, MAX_VALUE_MICRO)
 
     def close(self, event_time_ms: int, *, num_waiting: int = 0, cpu_share: float = 0.0) -> LatencyInterval:
         """Return the interval that ends now and start the next one.

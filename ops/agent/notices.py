@@ -67,6 +67,8 @@ class Notices:
             for_s = self._hold_s if notice.for_ is None else parse_duration_s(notice.for_)
             if for_s > MAX_HOLD_S:
                 raise ValueError(f"for: more than {MAX_HOLD_S / 86_400:g} days")
+            if starts_ms < 0:
+                raise ValueError(f"at: {notice.at} is before 1970")
             ends_ms = max(starts_ms, now_ms) + round(for_s * 1e3)
             answer = {"starts": iso_time(starts_ms), "ends": iso_time(ends_ms)}
         except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
@@ -81,7 +83,7 @@ class Notices:
                 reason=notice.reason,
                 starts_ms=0 if notice.at is None else starts_ms,
                 ends_ms=ends_ms,
-                pools=notice.pools,
+                pools=sorted(set(notice.pools)),
                 is_counted=notice.at is None,
             )
             self._holds.put(hold, now)

@@ -19,7 +19,8 @@ from schemas.records.fields import Label, Name, TimeMs
 FILE_NAME: Final = ".posted.json"
 # More are no claims but a mistake of the caller's; the oldest go.
 MAX_HOLDS: Final = 1_000
-_MAX_BYTES: Final = 1 << 20
+# As many holds as there may be, of a host's every MIG instance each, take a tenth of it.
+_MAX_BYTES: Final = 1 << 24
 
 
 class PostedHold(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from schemas.dead_letters import ATTEMPT_HEADER, Headers, RawRecord
 from schemas.errors import RecordError
 from schemas.framing import frame
 from schemas.partition import partition_for
-from schemas.records import DeadLetter
+from schemas.records import ControlWindow, DeadLetter
 from schemas.topics import Topic
 
 # RUN/PARTITION/OFFSET: which run sent the record, and from which letter.
@@ -29,7 +29,7 @@ APPENDED_HEADER: Final = "intertidal.appended-ms"
 DEFAULT_MAX_ATTEMPTS: Final = 3
 
 Place = tuple[int, int]
-StaysBecause = Literal["unreadable", "cut", "attempts", "refused"]
+StaysBecause = Literal["unreadable", "cut", "attempts", "refused", "command"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +74,12 @@ def judged(letter: Letter, topic: Topic, intake: Intake, terms: Terms, *, now_ms
     partition = partition_for(key or b"", intake.num_partitions(topic)) if has_key else said.partition
     redriven = Redriven(key=key, partition=partition, value=value, headers=_headers(letter, said, terms.run))
     try:
-        _check(topic, intake, redriven, now_ms=now_ms)
+        record = _checked(topic, intake, redriven, now_ms=now_ms)
     except RecordError as error:
         return Stays("refused", str(error))
+    if isinstance(record, ControlWindow) and record.kind == "command":
+        # Commands rule from their arrival on, whatever was ordered since.
+        return Stays("command", "an operator's command of the past would rule again: give it anew")
     return redriven
 
 
@@ -134,10 +137,10 @@ def _headers(letter: Letter, said: DeadLetter, run: str) -> list[tuple[str, byte
     ]
 
 
-def _check(topic: Topic, intake: Intake, redriven: Redriven, *, now_ms: int) -> None:
+def _checked(topic: Topic, intake: Intake, redriven: Redriven, *, now_ms: int) -> Struct:
     if redriven.partition >= intake.num_partitions(topic):
         raise RecordError("wrong_partition", f"{topic.name} has no partition {redriven.partition}")
-    intake.check(
+    return intake.check(
         topic,
         RawRecord(
             topic=topic.name,

@@ -207,7 +207,13 @@ def redrive(log: Log, marks: Mapping[int, Marks], work: Redrive, *, topic: str, 
 
 
 def discard(log: Log, marks: Mapping[int, Marks], topic: str, *, chosen: Chosen, why: str) -> int:
-    """Give the chosen letters up and return how many; what was given up, and why, is in the log before it is marked."""
+    """Give the chosen letters up and return how many; what was given up, and why, is in the log before it is marked.
+
+    Raises UnfinishedRunError while a redrive was begun and not ended: some of its letters may be in their topic again.
+    """
+    run = unfinished(marks)
+    if run is not None:
+        raise UnfinishedRunError(run.name)
     given_up: dict[int, list[int]] = {}
     for letter in open_letters(log.letters(marks), marks, chosen):
         given_up.setdefault(letter.partition, []).append(letter.offset)
@@ -226,6 +232,13 @@ def discard(log: Log, marks: Mapping[int, Marks], topic: str, *, chosen: Chosen,
         _mark_note(marks, place)
         log.commit(marks)
     return count
+
+
+class UnfinishedRunError(Exception):
+    """A redrive was killed: what it has sent is not marked yet."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(f"redrive {run} was begun and not ended: let `intertidal dlq redrive` end it first")
 
 
 class MarksFullError(Exception):

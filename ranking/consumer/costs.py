@@ -21,6 +21,9 @@ from typing import NamedTuple, Self
 
 ALPHA = 0.1
 CLIP = 2.0
+# What is left of a prediction that kept everything from running, each time: against one call that may turn out too slow
+# stand ten batches that were dropped whole.
+RELAX = 0.99
 TYPICAL_CANDIDATES = 256.0
 TYPICAL_USERS = 16.0
 MAX_VERSIONS = 4
@@ -83,6 +86,11 @@ class Line:
         self._fixed_ns = max(0.0, self._fixed_ns + step_ns)
         self._per_piece_ns = max(0.0, self._per_piece_ns + step_ns * x / self._typical)
 
+    def relax(self) -> None:
+        """Expect a little less."""
+        self._fixed_ns *= RELAX
+        self._per_piece_ns *= RELAX
+
 
 class CostModel:
     """Predicted times of one model version: of a scoring call, and of encoding users for it."""
@@ -115,6 +123,11 @@ class CostModel:
     def observe(self, num_candidates: int, elapsed_ns: int) -> None:
         """Learn from one scoring call; one without candidates teaches nothing."""
         self._call.observe(num_candidates, elapsed_ns)
+
+    def relax(self) -> None:
+        """Expect a little less of everything: nothing ran for fear of its cost, and so nothing was learned."""
+        self._call.relax()
+        self._users.relax()
 
     def observe_encoding(self, num_users: int, elapsed_ns: int) -> None:
         """Learn from one group of users that was encoded."""

@@ -110,6 +110,9 @@ class Executor(Generic[E]):
         """Run a micro-batch; every task is emitted exactly once, as are those that `peek` brought."""
         self._scoring.is_memory_short = False
         plan = plan_batch(tasks, now_ns=self._clock_ns(), rates=self.rates(), settings=self._settings)
+        if not plan.kept and any(reason != "expired" for _, _, reason in plan.sheds):
+            # No call, so nothing is learned: what a slow spell taught must not shut out all optional work for ever.
+            self._scoring.cost.relax()
         self._run_base(plan.base)  # 1, 2
         self._run_optional(plan)  # 3
         assert not self._scoring.num_encoded, "a task was left without an end"
@@ -117,14 +120,16 @@ class Executor(Generic[E]):
     def _run_base(self, tasks: Sequence[Task]) -> None:
         late: deque[Task] = deque()
         arrived: Sequence[Task] = tasks
+        num_late = 0
         while arrived or late:
             ordered, num_in_time = order_base(arrived, self._clock_ns())
             late.extend(ordered[num_in_time:])
+            num_late += len(ordered) - num_in_time
             if num_in_time:
                 self._run_base_pieces(ordered[:num_in_time])  # 1
             elif late:
                 self._run_base_pieces(self._take_late(late))  # 2
-            arrived = self._peek() if 0 < len(late) < MAX_LATE_TASKS else ()
+            arrived = self._peek() if late and num_late < MAX_LATE_TASKS else ()
 
     def _take_late(self, late: deque[Task]) -> list[Task]:
         taken = [late.popleft()]

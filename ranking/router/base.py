@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 
+from ranking.callers_mistake import mistake_in
 from ranking.router.events import SendWork
 from ranking.router.open_request import OpenRequest
 from ranking.router.partitions import PartitionBook, WorkKey
@@ -55,10 +56,13 @@ class BaseSender:
     def answered(self, answer: RankingAnswer, now_ms: float) -> float | None:
         """Note an answer; returns its latency in milliseconds, None for work that is not outstanding."""
         key: WorkKey = (answer.request_id, "baseline", answer.attempt)
-        sent_ms = self.book.answered(key, partition=answer.work_partition, owner=answer.ranker)
+        # What the caller got wrong is no fault of the replica's.
+        is_usable = not answer.error or bool(mistake_in(answer.error))
+        sent_ms = self.book.answered(key, partition=answer.work_partition, owner=answer.ranker, is_usable=is_usable)
         if sent_ms is None:
             return None
-        self._tail.record(now_ms - sent_ms, now_ms)
+        if is_usable:
+            self._tail.record(now_ms - sent_ms, now_ms)
         return now_ms - sent_ms
 
     def _send(self, open_request: OpenRequest, partition: int, now_ms: float) -> SendWork:

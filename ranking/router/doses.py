@@ -5,6 +5,7 @@ that the target asks for; a small share gets none, or half, whatever their value
 id: whoever takes the request over draws the same, a replay too.
 """
 
+import math
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -18,11 +19,19 @@ DEPTHS = (0.0, 0.5, 1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Dose:
-    """Extra candidates assigned, of how many asked for, and the probability that just so many were drawn."""
+    """Extra candidates assigned, of how many asked for, and the probability that just so many were drawn.
+
+    ``depths`` are all amounts that might have been drawn, each with its probability.
+    """
 
     num_extra: int
     num_full: int
     propensity: float
+    depths: tuple[tuple[int, float], ...] = ()
+
+    def reach(self, num_extra: int) -> float:
+        """Probability that at least so many were drawn: that of an item which ends there."""
+        return math.fsum(share for amount, share in self.depths if amount >= num_extra)
 
 
 NO_DOSE = Dose(num_extra=0, num_full=0, propensity=1.0)
@@ -42,4 +51,5 @@ def dose_of(request_id: str, *, num_full: int, explored_share: float) -> Dose:
     ends = accumulate(probabilities[:-1])
     amount = next((amount for amount, end in zip(amounts, ends, strict=False) if drawn < end), amounts[-1])
     propensity = sum(share for share, other in zip(probabilities, amounts, strict=True) if other == amount)
-    return Dose(num_extra=amount, num_full=num_full, propensity=propensity)
+    depths = tuple(zip(amounts, probabilities, strict=True))
+    return Dose(num_extra=amount, num_full=num_full, propensity=propensity, depths=depths)

@@ -88,7 +88,7 @@ class OptionalWork:
                 first=start,
                 end=min(start + size, end),
                 value_micro=int(value),
-                propensity=dose.propensity,
+                propensity=dose.reach(min(start + size, end) - first),
             )
             for chunk, (start, value) in enumerate(zip(range(first, end, size), values_C, strict=True))
         ]

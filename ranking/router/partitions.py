@@ -78,14 +78,18 @@ class PartitionBook:
         self._partitions[partition].last_sent_ms = now_ms
         self._where[key] = partition
 
-    def answered(self, key: WorkKey, *, partition: int, owner: str) -> float | None:
-        """Note an answer; returns when its work was sent, None for work that is not (or no longer) ours."""
+    def answered(self, key: WorkKey, *, partition: int, owner: str, is_usable: bool = True) -> float | None:
+        """Note an answer; returns when its work was sent, None for work that is not (or no longer) ours.
+
+        One that is of no use makes its partition a suspect: whoever fails at once has little outstanding, and would be
+        sent the most.
+        """
         if not 0 <= partition < len(self._partitions):
             return None
         entry = self._partitions[partition]
-        if entry.is_suspect:
-            entry.is_suspect = False
-            self._num_suspects -= 1
+        if entry.is_suspect == is_usable:
+            entry.is_suspect = not is_usable
+            self._num_suspects += -1 if is_usable else 1
         entry.owner = owner
         if self._where.get(key) != partition:
             return None

@@ -479,8 +479,9 @@ class RouterWorker:
             [TopicPartition(self._requests, number, offset) for number, offset in self._next_offsets.items()]
             + [TopicPartition(self._answers, number, offset) for number, offset in self._answers_from.items()]
         )
-        # Being paused outlives an assignment.
-        self._pause(False)
+        # Being paused outlives an assignment, and a partition's absence too: one that comes back is paused still.
+        self._consumer.resume([TopicPartition(self._requests, number) for number in self._next_offsets])
+        self._is_paused = False
         self._held.release_all()
 
     def _pause(self, is_wanted: bool) -> None:

@@ -24,13 +24,14 @@ from ops.dlq.redrive import (
     repaired_letters,
 )
 from ops.dlq.view import to_json
-from ops.dlq.work import MarksFullError, Outcome, Redrive, discard, plan, redrive, unfinished
+from ops.dlq.work import MarksFullError, Outcome, Redrive, UnfinishedRunError, discard, plan, redrive, unfinished
 from ops.replay.pace import Pace
 from schemas.dead_letters import ATTEMPT_HEADER, MAX_KEPT_BYTES, RawRecord, envelope
 from schemas.errors import RecordError
 from schemas.framing import Decoder, encode
+from schemas.partition import partition_for
 from schemas.records import CapacityEvent
-from schemas.topics import FLEET_CAPACITY
+from schemas.topics import CONTROL_WINDOWS, FLEET_CAPACITY
 from tests.unit.ops.dlq_makers import (
     HOME,
     INTAKE,
@@ -42,6 +43,7 @@ from tests.unit.ops.dlq_makers import (
     letter,
     undeclared,
 )
+from tests.unit.streams.control_makers import command_window
 
 
 def redrive_of(run: str = "r1", **terms: Any) -> Redrive:
@@ -251,6 +253,29 @@ def test_what_is_given_up_is_written_down_and_done() -> None:
     assert go(log).num_redriven == 2
     # With the notes of both.
     assert log.marks()[0].position == 7
+
+
+def test_nothing_is_given_up_before_a_killed_redrive_was_ended() -> None:
+    log = MemoryLog([undeclared(0), undeclared(1)])
+    log.dies_at = 3
+    with suppress(KilledError):
+        go(log)
+    assert unfinished(log.marks()) is not None
+    log.dies_at = None
+    with pytest.raises(UnfinishedRunError, match="let `intertidal dlq redrive` end it"):
+        discard(log, log.marks(), "fleet.capacity", chosen=lambda _: True, why="junk")
+    assert log.notes == []
+    assert go(log).num_redriven + len(log.sent) >= 2
+    assert discard(log, log.marks(), "fleet.capacity", chosen=lambda _: True, why="junk") == 0
+
+
+def test_a_command_of_the_past_is_not_given_again() -> None:
+    value = encode(command_window(3, "freeze"))
+    home = partition_for(b"us-east", CONTROL_WINDOWS.num_partitions)
+    found = letter(1, value, RecordError("key_mismatch", "x"), partition=home)
+    stays = judged(found, CONTROL_WINDOWS, INTAKE, Terms(run="r1"), now_ms=NOW_MS)
+    assert isinstance(stays, Stays)
+    assert (stays.why, "give it anew" in stays.detail) == ("command", True)
 
 
 @pytest.mark.parametrize("value", [None, b"", b"{", b'{"0": 1}', b'{"0": [3, "x"]}'])

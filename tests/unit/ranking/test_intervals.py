@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ranking.intervals import IntervalRecorder
+from ranking.intervals import MAX_VALUE_MICRO, IntervalRecorder
 from schemas.framing import decode_as, encode
 from schemas.histogram import ExponentialHistogram
 from schemas.records import HistogramFields, LatencyInterval
@@ -155,3 +155,13 @@ def test_accounts_add_up_over_any_split_into_intervals(ends):
                 end[3] for end in ends if end[:3] == (lever, "shed", reason)
             )
     assert [interval.seq for interval in intervals] == list(range(len(intervals)))
+
+
+def test_no_bid_makes_an_account_that_cannot_be_written() -> None:
+    recorder = IntervalRecorder("us-east", source="router-1", part="router", epoch_ms=0)
+    for _ in range(20):
+        for state in ("admitted", "late", "lost"):
+            recorder.close_item("rma", state, units=1, value_micro=2**62)
+        recorder.close_item("rma", "shed", reason="pressure", units=1, value_micro=2**62)
+    (account,) = decode_as(encode(recorder.close(1_000)), LatencyInterval).accounts
+    assert account.offered_value_micro == 4 * MAX_VALUE_MICRO

@@ -162,3 +162,17 @@ def test_answered_ids_count_until_the_log_was_read_to_where_it_ended():
 def test_a_policy_that_makes_no_sense_is_refused(changes):
     with pytest.raises(ValueError, match=next(iter(changes))):
         RouterPolicy(**changes)
+
+
+def test_whoever_fails_at_once_is_a_suspect_until_an_answer_of_use() -> None:
+    book = PartitionBook(2, rng=random.Random(1), probe_interval_ms=1_000.0)
+    book.sent(("a", "baseline", 0), 0, 0.0)
+    assert book.answered(("a", "baseline", 0), partition=0, owner="bad", is_usable=False) == 0.0
+    assert book.suspects == {0}
+    assert book.num_outstanding(0) == 0
+    book.sent(("b", "baseline", 0), 0, 5.0)
+    assert book.answered(("b", "baseline", 0), partition=0, owner="bad", is_usable=False) == 5.0
+    assert book.suspects == {0}
+    book.sent(("c", "baseline", 0), 0, 9.0)
+    assert book.answered(("c", "baseline", 0), partition=0, owner="good") == 9.0
+    assert book.suspects == frozenset()

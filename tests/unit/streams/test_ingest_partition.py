@@ -166,7 +166,7 @@ def test_sources_of_two_cells_do_not_meet() -> None:
     [
         (None, b"us-east", "empty", ""),
         (b"\x07junk", b"us-east", "bad_framing", ""),
-        (encode(event(CELL, at_ms=1_000))[:-2], b"us-east", "truncated", ""),
+        (encode(event(CELL, at_ms=1_000))[:-2], b"us-east", "truncated", "reason"),
         (encode(declaration(CELL)), b"us-east", "unknown_schema", ""),
         (event(CELL, at_ms=1_000, offers=[offer(units=float("nan"))]), b"us-east", "invalid_field", "offers[0].units"),
         (event(CELL, at_ms=1_000, offers=[offer(units=-1.0)]), b"us-east", "invalid_field", "offers[0].units"),
