@@ -22,6 +22,7 @@ from schemas.records import (
     RankingResult,
     RankingWork,
 )
+from schemas.records.fields import Route
 from schemas.settings import TimeSettings
 from schemas.topics import (
     RANKING_ANSWERS,
@@ -51,7 +52,7 @@ run(RouterOptions(namespace=Namespace(sys.argv[1]), time=TimeSettings(), router_
 class StubReplica:
     """Answers the work of some partitions of one route, each candidate scored by its place, until told otherwise."""
 
-    def __init__(self, namespace: Namespace, name: str, route: str, partitions: list[int]) -> None:
+    def __init__(self, namespace: Namespace, name: str, route: Route, partitions: list[int]) -> None:
         self._name = name
         self._namespace = namespace
         self.is_silent = False
@@ -134,7 +135,7 @@ class Pipeline:
         self._routers.append(router)
         return router
 
-    def stub(self, name: str, partitions: range, *, route: str = "baseline") -> StubReplica:
+    def stub(self, name: str, partitions: range, *, route: Route = "baseline") -> StubReplica:
         stub = StubReplica(self.namespace, name, route, list(partitions))
         self._stubs.append(stub)
         return stub

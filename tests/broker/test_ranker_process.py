@@ -27,6 +27,7 @@ from schemas.kafka.admin import TopicAdmin
 from schemas.kafka.config import consumer_config, producer_config
 from schemas.kafka.producer import DurableProducer
 from schemas.records import DeadLetter, LatencyInterval, RankingAnswer, RankingWork
+from schemas.records.fields import Route
 from schemas.topics import RANKING_ANSWERS, SERVING_LATENCY, WORK_BY_ROUTE, Namespace
 
 # A process imports PyTorch before it serves: seconds of CPU time, many more where cores are shared.
@@ -122,7 +123,7 @@ class Rig:
     def log(self, ranker_id: str) -> str:
         return (self.folder / f"{ranker_id}.log").read_text()
 
-    def send(self, route: str, *, partition: int, deadline_ms: float = 150.0, **fields) -> RankingWork:
+    def send(self, route: Route, *, partition: int, deadline_ms: float = 150.0, **fields) -> RankingWork:
         """Send work of one made-up request."""
         num_candidates = fields.pop("num_candidates", CHUNK_SIZE * NUM_CHUNKS if route == "wide" else CHUNK_SIZE)
         num_chunks = -(-num_candidates // CHUNK_SIZE)

@@ -20,6 +20,8 @@ EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 @pytest.fixture(scope="module")
 def retrieval():
     spec = importlib.util.spec_from_file_location("retrieval_example", EXAMPLES / "retrieval.py")
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # A dataclass looks its module up by name.
     sys.modules[spec.name] = module

@@ -27,7 +27,7 @@ def upgrading(*, candidates=100, policy=None, **target):
 
 def accounts(driver):
     """Units by lever and end, of all intervals."""
-    found = Counter()
+    found: Counter[tuple[str, str]] = Counter()
     for interval in driver.intervals:
         for account in interval.accounts:
             assert account.offered == account.admitted + account.late + account.lost + sum(
@@ -215,7 +215,7 @@ def test_a_pressed_route_keeps_the_upgrades_of_the_segments_that_gain_most():
     (first,) = asked("retail")
     # Two thirds are held back, as its pressure says; it says so again with each answer.
     driver.answer(first, pressure=0.9)
-    sent = Counter()
+    sent: Counter[str] = Counter()
     for _ in range(100):
         for segment in ("travel", "retail", "travel", "travel"):
             for work in asked(segment):
