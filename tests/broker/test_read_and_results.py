@@ -128,6 +128,15 @@ def test_a_time_can_be_gone_back_to_and_a_paused_partition_waits(log: ResultsLog
         reader.results.resume(2)
         reader.read_until(lambda: reader.places == ends)
         assert reader.request_ids() == Counter(log.request_ids)
+    # The group was told where it went back to, though nothing was acknowledged since.
+    with Reader(log, start="latest") as after:
+        after.read_until(lambda: after.places == ends)
+        assert after.request_ids() == Counter(log.request_ids)
+    with Reader(log) as sought:
+        # Nothing is assigned yet: it counts for what will be.
+        sought.results.seek(between)
+        sought.read_until(lambda: sought.places == ends)
+        assert sought.request_ids() == since_then
 
 
 def test_the_sink_is_asked_and_a_sink_of_another_log_refused(log: ResultsLog) -> None:

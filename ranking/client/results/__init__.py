@@ -2,7 +2,8 @@
 
 from ranking.client.results.consumer import ResultsConsumer
 from ranking.client.results.options import ResultsOptions
-from ranking.client.results.places import PositionError, Sink
+from ranking.client.results.partition import PositionError
+from ranking.client.results.places import Sink
 from ranking.client.results.view import Result, ResultsBatch, Standing, UnreadableResult
 
 __all__ = [

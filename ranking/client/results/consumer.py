@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import groupby
 from typing import Final, Self
@@ -88,6 +88,8 @@ class ResultsConsumer:
         self._ready: deque[ResultsBatch] = deque()
         self._paused: set[int] = set()
         self._num_assignments = 0
+        # A seek before anything was assigned: where everything is read from once it is.
+        self._sought: datetime | None = None
         self._stopping = threading.Event()
 
     def __enter__(self) -> Self:
@@ -126,7 +128,8 @@ class ResultsConsumer:
     def next_batch(self, timeout_s: float) -> ResultsBatch | None:
         """The next batch, None when none came in time.
 
-        Raises BrokerError when reading has ended for good, PositionError for a sink of another topic.
+        Raises BrokerError when reading has ended for good, PositionError for a sink of another topic, and where the log
+        was made anew under us.
         """
         batch = self._take_ready()
         if batch is None:
@@ -137,15 +140,19 @@ class ResultsConsumer:
     def commit(self, batch: ResultsBatch | None = None) -> bool:
         """Acknowledge a batch and all before it in its partition, by default everything that was handed out.
 
-        Returns whether the broker has taken it; what it has not is committed with the next one. Raises ValueError
-        where a sink keeps the place, BrokerError when reading has ended for good.
+        Returns whether the broker has taken it; what it has not is committed with the next one. A batch of a partition
+        that was lost meanwhile is not taken: its records are given out again. Raises ValueError where a sink keeps the
+        place, BrokerError when reading has ended for good.
         """
         if self._sink is not None:
             raise ValueError("the sink keeps the place: nothing is committed")
-        owned = self._owned.values() if batch is None else filter(None, [self._owned.get(batch.partition)])
-        for partition in owned:
-            partition.acknowledge(batch)
-        return self._commit(self._owned)
+        if batch is None:
+            for partition in self._owned.values():
+                partition.acknowledge()
+            return self._commit(self._owned)
+        held = self._owned.get(batch.partition)
+        is_ours = held is not None and held.acknowledge(batch)
+        return self._commit(self._owned) and is_ours
 
     def pause(self, partition: int) -> None:
         """Hand out nothing of a partition until ``resume``, while the others go on; forgotten on a rebalance.
@@ -167,20 +174,33 @@ class ResultsConsumer:
     def seek(self, at: datetime) -> None:
         """Read the partitions owned now from what was appended at a time or later, forwards or back.
 
-        A later commit is of the new place. Raises ValueError where a sink keeps the place, BrokerError.
+        Before anything is assigned it counts for what is assigned first. The group is told the new place at once, or
+        with the next commit. Raises ValueError where a sink keeps the place, BrokerError.
         """
         if self._sink is not None:
             raise ValueError("the sink keeps the place: it is moved there")
         check_start(at, has_sink=False)
+        if self._unplaced or not self._owned:
+            self._sought = at
+            return
         spans = watermarks(self._consumer, self._topic, self._owned, timeout_s=TIMEOUT_S)
-        self._open(spans, start_places(self._consumer, self._topic, spans, at, timeout_s=TIMEOUT_S))
+        paused = set(self._paused)
+        places = start_places(self._consumer, self._topic, spans, at, timeout_s=TIMEOUT_S)
+        self._open(spans, places, untold=places.keys())
+        for number in paused:
+            self.pause(number)
+        self._commit(self._owned)
 
     def lag(self) -> dict[int, int]:
-        """Records of each owned partition that have not been handed out, as far as the client knows its end."""
+        """Records of each owned partition that have not been handed out; those are left out whose end is not known yet.
+
+        The end is what the client heard last: it stands still while a partition is paused or the broker is away.
+        """
         behind = {}
         for number, partition in self._owned.items():
             _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, number), cached=True)
-            behind[number] = max(0, end - partition.handed_offset)
+            if end >= 0:
+                behind[number] = max(0, end - partition.handed_offset)
         return behind
 
     def _take_ready(self) -> ResultsBatch | None:
@@ -256,25 +276,31 @@ class ResultsConsumer:
             spans = watermarks(self._consumer, self._topic, numbers, timeout_s=TIMEOUT_S)
             if self._sink is not None:
                 stored = sink_places(self._sink, spans)
+            elif self._sought is not None:
+                stored = {}
             else:
                 stored = group_places(self._consumer, self._topic, spans, timeout_s=TIMEOUT_S)
             new = {number: span for number, span in spans.items() if number not in stored}
-            begun = start_places(self._consumer, self._topic, new, self._start, timeout_s=TIMEOUT_S) if new else {}
+            start = self._start if self._sought is None else self._sought
+            begun = start_places(self._consumer, self._topic, new, start, timeout_s=TIMEOUT_S) if new else {}
             # 3.
-            self._open(spans, stored | begun)
+            self._open(spans, stored | begun, untold=begun.keys())
         except BrokerError as error:
             _log.warning("place not found yet", why=str(error))
             time.sleep(min(timeout_s, _WAIT_S))
             return False
         self._unplaced = []
-        if self._sink is None and begun:
-            # Who starts at the end, or at a time that moves, must not start later after a crash.
-            self._tell([TopicPartition(self._topic, number, offset) for number, offset in begun.items()])
+        self._sought = None
+        # Who starts at the end, or at a time that moves, must not start later after a crash. Refused, it is told again.
+        self._commit(begun)
         _log.info("partitions assigned", partitions=sorted(numbers))
         return True
 
-    def _open(self, spans: dict[int, tuple[int, int]], places: dict[int, int]) -> None:
-        """Read partitions anew from a place each; raises BrokerError and changes nothing then."""
+    def _open(self, spans: dict[int, tuple[int, int]], places: dict[int, int], *, untold: Collection[int]) -> None:
+        """Read partitions anew from a place each, which the group has yet to hear of in those ``untold``.
+
+        Raises BrokerError and changes nothing then.
+        """
         self._num_assignments += 1
         opened = {}
         for number, offset in places.items():
@@ -283,6 +309,7 @@ class ResultsConsumer:
                 offset,
                 horizon_records=self._options.horizon_records,
                 owned_since=self._num_assignments,
+                is_told=number not in untold,
             )
         tails = {
             number: (max(spans[number][0], offset - self._options.horizon_records), offset)

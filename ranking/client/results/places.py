@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from ops.telemetry.logs import get_log
+from ranking.client.results.partition import PositionError
 from schemas.kafka.admin import BrokerError
 from schemas.kafka.ranges import offsets_at
 
@@ -14,10 +15,6 @@ _log = get_log(__name__)
 # For partitions of which nothing is stored: the first record there is, what comes from now on, or a broker's time.
 Start = Literal["earliest", "latest"] | datetime
 Span = tuple[int, int]
-
-
-class PositionError(Exception):
-    """A sink stands where its topic has never been: it belongs to another topic, or the topic was made anew."""
 
 
 class Sink(Protocol):

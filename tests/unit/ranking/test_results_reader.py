@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import ranking.client.results.partition as reading
 from ranking.client.results import PositionError, ResultsOptions
 from ranking.client.results.partition import ResultsPartition
 from ranking.client.results.places import check_start, sink_places
 from ranking.client.results.view import Result, standing_of
 from ranking.client.results.window import IdWindow
 from schemas.dead_letters import RawRecord
+from schemas.errors import SchemaPendingError
 from schemas.framing import encode
 from schemas.records import RankingResult
 
@@ -142,6 +144,36 @@ class FakeSink:
 
     def next_offset(self, partition):
         return self.offsets.get(partition)
+
+
+def test_a_place_that_the_group_has_not_heard_of_is_told_with_the_next_commit():
+    partition = ResultsPartition(2, 10, horizon_records=HORIZON, is_told=False)
+    assert partition.acknowledged_offset == 10
+    assert partition.committed_offset != 10
+    assert partition_at(10).committed_offset == 10
+
+
+def test_a_batch_of_another_time_is_not_taken():
+    earlier, later = partition_at(10), partition_at(10, owned_since=2)
+    batch = earlier.read([raw(10, "a")])
+    assert earlier.acknowledge(batch)
+    assert not later.acknowledge(batch)
+
+
+def test_a_log_that_goes_back_is_another_log():
+    partition = partition_at(1_000)
+    partition.read([raw(1_000, "a")])
+    with pytest.raises(PositionError, match=r"ranking.results/2: offset 5 comes after 1000"):
+        partition.read([raw(5, "b")])
+
+
+def test_a_schema_that_was_refused_and_is_asked_for_again_ends_nothing(monkeypatch):
+    def pending(value):
+        raise SchemaPendingError("schema 7 is not known yet")
+
+    monkeypatch.setattr(reading, "_decode", pending)
+    (bad,) = partition_at(10).read([raw(10, "a")]).unreadable
+    assert bad.error.reason == "unknown_schema"
 
 
 def test_the_sink_says_where_it_stands_and_must_have_been_there():
