@@ -10,7 +10,8 @@ with the answer that brings it: within milliseconds.
 A closed gate is no pressure: nothing may run there at all, however little is sent. A replica that says so is left
 altogether, and tried again by one piece of work after `gate_probe_interval_ms`, then after twice that, and so on up to
 eight times, until it answers anything else. So the work goes to the replicas that are open, and comes back without a
-stampede: each router finds out at a time of its own, and two choices level what they send.
+stampede: each router finds out at a time of its own, and two choices level what they send. One whose model fails is
+left and tried again in the same way: it answers at once, and two choices alone would send it the most.
 """
 
 import random
@@ -33,12 +34,15 @@ _MAX_REPLICAS = 1024
 _MAX_PROBE_INTERVALS = 8
 # What a replica answers that will run nothing optional for now, or never again.
 _CLOSED = frozenset({"gate_closed", "draining"})
+# What one answers whose model fails: at once and at no pressure, so that it looks like the one to send the most to.
+_FAILING = frozenset({"model_error", "out_of_memory"})
 
 
 @dataclass(slots=True)
 class _Replica:
     throttle: Throttle
     is_closed: bool = False
+    is_failing: bool = False
     probe_at_ms: float = 0.0
     probe_wait_ms: float = 0.0
 
@@ -65,7 +69,7 @@ class OptionalRoute:
         """Work on the items, those of the highest value per cost where only a share may be sent; the rest is shed."""
         partition = self._choose(now_ms)
         if partition is None:
-            work.shed("gate_closed" if self._num_closed else "route_silent")
+            work.shed(self._why_nobody())
             return None
         admitted = self._gate.admit(
             np.array([item.value_micro for item in work.items], dtype=np.int64),
@@ -94,14 +98,16 @@ class OptionalRoute:
     def answered(self, answer: RankingAnswer, now_ms: float) -> float | None:
         """Heed an answer; returns its latency in milliseconds, None for work that is not outstanding."""
         replica = self._named(answer.ranker)
-        is_closed = any(shed.reason in _CLOSED for shed in answer.sheds)
+        reasons = {shed.reason for shed in answer.sheds}
+        is_failing = not answer.scored_chunks and not reasons.isdisjoint(_FAILING)
+        is_closed = is_failing or not reasons.isdisjoint(_CLOSED)
         if is_closed and not replica.is_closed:
             replica.probe_wait_ms = self._policy.gate_probe_interval_ms
             replica.probe_at_ms = now_ms + replica.probe_wait_ms
         elif not is_closed:
             replica.throttle.answer(answer.pressure, now_ms)
         self._num_closed += is_closed - replica.is_closed
-        replica.is_closed = is_closed
+        replica.is_closed, replica.is_failing = is_closed, is_failing
         sent_ms = self.book.answered(self.key(answer.request_id), partition=answer.work_partition, owner=answer.ranker)
         self._forget()
         return None if sent_ms is None else now_ms - sent_ms
@@ -133,6 +139,13 @@ class OptionalRoute:
                 return owned[0]
             avoided.update(owned)
         return self.book.choose(now_ms, weight=lambda number: self._weight(number, now_ms), avoided=avoided)
+
+    def _why_nobody(self) -> str:
+        """Reason of what is shed unsent: no owner, or none that would run it."""
+        if not self._num_closed:
+            return "route_silent"
+        is_gate = any(replica.is_closed and not replica.is_failing for replica in self._replicas.values())
+        return "gate_closed" if is_gate else "model_error"
 
     def _weight(self, partition: int, now_ms: float) -> float:
         owner = self.book.owner(partition)

@@ -55,7 +55,7 @@ def pool(request):
     return Pool("powerful", other_share=1.0)
 
 
-@pytest.mark.parametrize("reason", ["gate_closed", "draining"])
+@pytest.mark.parametrize("reason", ["gate_closed", "draining", "model_error", "out_of_memory"])
 def test_a_closed_replica_is_left_at_its_first_word_and_the_open_one_gets_everything(pool, reason):
     pool.closed = {0}
     asked = [pool.ask(reason=reason) for _ in range(200)]
@@ -108,3 +108,11 @@ def test_partitions_that_went_to_another_replica_are_used_again(pool):
         driver.advance(driver.now_ms + 50)
         driver.answer(driver.request(request_of(f"s{number}", now_ms=driver.now_ms))[0])
     assert pool.reasons(1) == {"route_silent"}
+
+
+def test_where_every_model_fails_nothing_is_sent_but_rare_probes_and_the_reason_is_theirs(pool):
+    pool.closed = {0, 1}
+    asked = [pool.ask(reason="out_of_memory") for _ in range(400)]
+    assert asked.count(None) >= 400 - NUM_REPLICAS * 3
+    # Unsent it has failed on no memory of its own.
+    assert pool.reasons(20) == {"model_error"}
