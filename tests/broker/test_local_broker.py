@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,10 +108,14 @@ def test_a_broker_that_is_just_ending_is_not_adopted(broker: LocalBroker) -> Non
     broker.stop()
     state = json.loads((broker.data_dir / "broker.json").read_text())
     # By its command line it is the broker; it never listens, and goes after a moment.
-    argv = [sys.executable, "-c", "import time; time.sleep(1.0)", str(broker.data_dir / "server.properties")]
+    argv = [sys.executable, "-c", "import time; time.sleep(2.0)", str(broker.data_dir / "server.properties")]
     with subprocess.Popen(argv) as ending:
         (broker.data_dir / "broker.json").write_text(json.dumps({**state, "pid": ending.pid}))
-        assert broker.pid == ending.pid
+        # Until it has become the other program it is a copy of this one.
+        deadline_s = time.monotonic() + 10.0
+        while broker.pid != ending.pid:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
         later = LocalBroker(broker.data_dir)
         reaper = threading.Thread(target=ending.wait)
         reaper.start()

@@ -202,6 +202,7 @@ def said(live: Live, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     return run
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(180)
 def test_a_replay_beside_the_live_pipeline_says_what_it_said(live: Live, said: Verb) -> None:
     with DurableProducer(producer_config(live.config)) as producer:
