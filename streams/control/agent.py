@@ -393,9 +393,8 @@ async def _serve(options: ControlOptions, link: Connection, num_partitions: Mapp
 async def _stop(agent: ControlAgent) -> None:
     """Stop the app, or leave at once: a crash is harmless, a process that hangs is never started anew."""
     failure = sys.exc_info()[1]
-    if agent.pending_schema is not None:
-        # Faust would wait for the record that waits for its schema. It is not acknowledged, and comes again.
-        agent.app.conf.stream_wait_empty = False
+    # Faust would wait for a record that waits for its schema. It is not acknowledged, and comes again.
+    agent.app.conf.stream_wait_empty &= agent.pending_schema is None
     stopping = asyncio.ensure_future(agent.app.stop())
     # Not wait_for: it cancels what is late and waits for that too, and Faust does not let itself be cancelled.
     done, _ = await asyncio.wait({stopping}, timeout=STOP_TIMEOUT_S)
