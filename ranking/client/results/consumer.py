@@ -246,9 +246,9 @@ class ResultsConsumer:
 
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
         self._unplaced = [place.partition for place in assigned]
-        consumer.assign(assigned)
-        if assigned:
-            consumer.pause(assigned)
+        # Nothing is fetched before it is placed: the client would begin where it thinks best, and a record from there
+        # can still come once reading has begun elsewhere.
+        consumer.assign([])
 
     def _on_revoke(self, consumer: Consumer, revoked: list[TopicPartition]) -> None:
         # 1.
