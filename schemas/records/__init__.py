@@ -17,6 +17,7 @@ from schemas.records.control import (
 from schemas.records.dead_letter import DeadLetter, RawHeader
 from schemas.records.latency import Account, HistogramFields, LatencyInterval, RouteInterval, SegmentTraffic, ShedUnits
 from schemas.records.levers import AcceleratorFit, CurvePoint, LeverTerms, ValueCurve
+from schemas.records.measurement import ArmGuard, OutcomesWindow, ResultsWindow, StratumSums, VersionTally
 from schemas.records.precompute import PrecomputeJob, PrecomputeResult
 from schemas.records.ranking import (
     ChunkShed,
@@ -27,7 +28,7 @@ from schemas.records.ranking import (
     RankingResult,
     RankingWork,
 )
-from schemas.records.uplift import SegmentUplift
+from schemas.records.uplift import Effect, Guardrail, SampleRatio, SegmentUplift
 from schemas.records.windows import (
     AgedUnits,
     CapacityWindow,
@@ -45,6 +46,7 @@ __all__ = [
     "AcceleratorFit",
     "Account",
     "AgedUnits",
+    "ArmGuard",
     "CandidateTarget",
     "CapacityEvent",
     "CapacityWindow",
@@ -58,6 +60,8 @@ __all__ = [
     "CurvePoint",
     "DeadLetter",
     "DepthValue",
+    "Effect",
+    "Guardrail",
     "HistogramFields",
     "LabelledUnits",
     "LatencyInterval",
@@ -67,6 +71,7 @@ __all__ = [
     "Offer",
     "OperatorCommand",
     "OptionalItem",
+    "OutcomesWindow",
     "PoolSnapshot",
     "PoolWindow",
     "PrecomputeJob",
@@ -80,14 +85,18 @@ __all__ = [
     "ReclaimTiming",
     "ReporterFigures",
     "ResourcePrice",
+    "ResultsWindow",
     "RouteInterval",
     "RouteWindow",
     "RouterFigures",
+    "SampleRatio",
     "SegmentShare",
     "SegmentTraffic",
     "SegmentUplift",
     "ShedUnits",
+    "StratumSums",
     "UpgradeValue",
     "ValueCurve",
+    "VersionTally",
     "WindowRef",
 ]

@@ -176,7 +176,8 @@ class RankingResult(Struct, frozen=True, kw_only=True):
     probability 1 or 0.
 
     ``flipped`` says whether the stronger model changed which ads are shown: against the ranking that base scores would
-    have given with the same extras. None where there was nothing to compare.
+    have given with the same extras. None where there was nothing to compare. ``is_aa`` says that arm and draws stand
+    here and nothing followed from them: the request was served by base work alone.
     """
 
     request_id: Name
@@ -216,6 +217,7 @@ class RankingResult(Struct, frozen=True, kw_only=True):
     upgrade_assigned: bool = False
     upgrade_propensity: Share = 0.0
     flipped: bool | None = None
+    is_aa: bool = False
 
     def __post_init__(self) -> None:
         require_length(

@@ -7,6 +7,7 @@ from msgspec import Struct
 from schemas.records.cells import CellLimits
 from schemas.records.fields import CellName, Count, Label, Name, Partition, Route, Share, Text, TimeMs, WindowIndex
 from schemas.records.latency import Account, HistogramFields, SegmentTraffic
+from schemas.records.measurement import OutcomesWindow, ResultsWindow
 
 
 class LabelledUnits(Struct, frozen=True, kw_only=True):
@@ -155,3 +156,5 @@ class ControlWindow(Struct, frozen=True, kw_only=True):
     latency: LatencyWindow | None = None
     command: OperatorCommand | None = None
     note: Label = ""
+    results: ResultsWindow | None = None
+    outcomes: OutcomesWindow | None = None
