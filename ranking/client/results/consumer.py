@@ -29,6 +29,7 @@ _log = get_log(__name__)
 
 TIMEOUT_S: Final = 10.0
 _WAIT_S: Final = 0.1
+_STAY_EVERY_S: Final = 1.0
 
 
 class ResultsConsumer:
@@ -90,6 +91,7 @@ class ResultsConsumer:
         self._num_assignments = 0
         # A seek before anything was assigned: where everything is read from once it is.
         self._sought: datetime | None = None
+        self._stayed_s = time.monotonic()
         self._stopping = threading.Event()
 
     def __enter__(self) -> Self:
@@ -287,7 +289,7 @@ class ResultsConsumer:
             self._open(spans, stored | begun, untold=begun.keys())
         except BrokerError as error:
             _log.warning("place not found yet", why=str(error))
-            time.sleep(min(timeout_s, _WAIT_S))
+            self._stay(min(timeout_s, _WAIT_S))
             return False
         self._unplaced = []
         self._sought = None
@@ -295,6 +297,17 @@ class ResultsConsumer:
         self._commit(begun)
         _log.info("partitions assigned", partitions=sorted(numbers))
         return True
+
+    def _stay(self, timeout_s: float = 0.0) -> None:
+        """Show the group that we live, from time to time, while places are sought: it can change in here."""
+        now_s = time.monotonic()
+        # Once reading has begun, what a poll returns is a record, and is not to be thrown away.
+        if not self._unplaced or (timeout_s == 0.0 and now_s - self._stayed_s < _STAY_EVERY_S):
+            return
+        self._stayed_s = now_s
+        message = self._consumer.poll(timeout_s)
+        if message is not None:
+            self._is_record(message)
 
     def _open(self, spans: dict[int, tuple[int, int]], places: dict[int, int], *, untold: Collection[int]) -> None:
         """Read partitions anew from a place each, which the group has yet to hear of in those ``untold``.
@@ -315,9 +328,13 @@ class ResultsConsumer:
             number: (max(spans[number][0], offset - self._options.horizon_records), offset)
             for number, offset in places.items()
         }
+        assigned = self._unplaced
         for message in read_ranges(self._config, self._topic, tails):
             wait_for_schema(message.value(), timeout_s=TIMEOUT_S)
             opened[message.partition() or 0].remember([raw_record(message)])
+            self._stay()
+            if self._unplaced is not assigned:
+                raise BrokerError(f"{self._topic}: the group has changed meanwhile")
         self._owned = opened
         self._ready.clear()
         self._paused.clear()
