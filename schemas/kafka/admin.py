@@ -17,6 +17,7 @@ from schemas.topics import Namespace, PlannedTopic, planned_topics
 
 _SERVED_TIMEOUT_S: Final = 30.0
 _LOOK_AGAIN_S: Final = 0.1
+_LOOK_S: Final = 0.5
 
 
 class BrokerError(Exception):
@@ -112,17 +113,23 @@ class TopicAdmin:
         that the partition sees of this producer, and the retry of the first is then taken for a duplicate.
         """
         places = [TopicPartition(topic, p) for topic, count in num_partitions.items() for p in range(count)]
-        deadline_s = time.monotonic() + _SERVED_TIMEOUT_S
-        while places := self._not_served(places):
-            if time.monotonic() > deadline_s:
+        began_s = time.monotonic()
+        # A look at a topic that has no leader yet lasts for seconds inside the client: rather look again. Only where
+        # that does not help, as with many topics on a slow broker, is a look given its time.
+        look_s = _LOOK_S
+        while places := self._not_served(places, timeout_s=look_s):
+            waited_s = time.monotonic() - began_s
+            if waited_s > _SERVED_TIMEOUT_S:
                 raise BrokerError(f"the broker does not serve {places[0].topic} after {_SERVED_TIMEOUT_S:g} s")
+            if waited_s > _SERVED_TIMEOUT_S / 3.0:
+                look_s = self._timeout_s
             time.sleep(_LOOK_AGAIN_S)
 
-    def _not_served(self, places: list[TopicPartition]) -> list[TopicPartition]:
+    def _not_served(self, places: list[TopicPartition], *, timeout_s: float) -> list[TopicPartition]:
         # A client of its own for each look: one that has cached "no leader" for a topic may go on saying so.
         client = AdminClient(self._config)
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        futures = client.list_offsets(dict.fromkeys(places, latest), request_timeout=self._timeout_s) if places else {}
+        futures = client.list_offsets(dict.fromkeys(places, latest), request_timeout=timeout_s) if places else {}
         return [place for place, future in futures.items() if not _succeeded(future)]
 
     def differences(self, namespace: Namespace) -> Iterator[TopicDifference]:
