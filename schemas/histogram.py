@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, TypedDict
 
 import numpy as np
@@ -116,7 +116,7 @@ class ExponentialHistogram:
     def record(self, value: float) -> None:
         """Count one value. Raises ValueError for NaN, infinite, negative or more than MAX_VALUE.
 
-        Totals are added in place, without `_add_totals`: this is called once per request.
+        Totals are added in place, without `add_totals`: this is called once per request.
         """
         if not 0.0 <= value <= MAX_VALUE:
             raise ValueError(f"value: {value!r} is not in [0, {MAX_VALUE:g}]")
@@ -149,7 +149,7 @@ class ExponentialHistogram:
         # Two halves: one int64 sum could wrap unseen.
         sum_micro = (int((micro_N >> 32).sum()) << 32) + int((micro_N & 0xFFFFFFFF).sum())
         positive_N = values_N[values_N > 0.0]
-        self._add_totals(len(values_N), zero_count=len(values_N) - len(positive_N), sum_micro=sum_micro)
+        self.add_totals(len(values_N), zero_count=len(values_N) - len(positive_N), sum_micro=sum_micro)
         if not len(positive_N):
             return
         fraction_N, exponent_N = np.frexp(positive_N)
@@ -164,36 +164,21 @@ class ExponentialHistogram:
     def add(self, other: ExponentialHistogram) -> None:
         """Merge another histogram into this one, exactly. Raises ValueError when a total overflows."""
         counts_B = other._unrolled()
-        self._add_totals(other.count, zero_count=other.zero_count, sum_micro=other.sum_micro)
+        self.add_totals(other.count, zero_count=other.zero_count, sum_micro=other.sum_micro)
         if len(counts_B):
             self._add_buckets(other._scale, other._low, counts_B)
 
     def add_fields(
         self, *, scale: int, offset: int, counts: bytes, zero_count: int, count: int, sum_micro: int
     ) -> None:
-        """Merge a packed histogram into this one: the hot path, a few numpy calls and no loop over buckets.
+        """Merge a packed histogram into this one.
 
         Raises ValueError naming the field that cannot be believed; nothing is added then.
         """
-        counts_B = _checked_counts(scale=scale, offset=offset, counts=counts)
-        if not 0 <= count <= MAX_COUNT:
-            raise ValueError(f"count: {count} is not in [0, {MAX_COUNT}]")
-        if not 0 <= zero_count <= count:
-            raise ValueError(f"zero_count: {zero_count} is not in [0, count {count}]")
-        if not 0 <= sum_micro <= MAX_SUM_MICRO:
-            raise ValueError(f"sum_micro: {sum_micro} is not in [0, {MAX_SUM_MICRO}]")
-        if len(counts_B):
-            # Each at most `count` first, so that the sum cannot wrap to the right figure; read as unsigned, a
-            # negative count is a huge one. `ufunc.reduce` is the quick spelling of `max` and `sum`.
-            if np.maximum.reduce(counts_B.view(np.uint64)) > count:
-                if counts_B.min() < 0:
-                    raise ValueError("counts: a bucket is negative")
-                raise ValueError(f"count: {count} is less than one of counts")
-            if zero_count + int(np.add.reduce(counts_B)) != count:
-                raise ValueError(f"count: {count} is not zero_count {zero_count} plus the sum of counts")
-        elif zero_count != count:
-            raise ValueError(f"count: {count} is not zero_count {zero_count} plus no counts")
-        self._add_totals(count, zero_count=zero_count, sum_micro=sum_micro)
+        counts_B = check_packed(
+            scale=scale, offset=offset, counts=counts, zero_count=zero_count, count=count, sum_micro=sum_micro
+        )
+        self.add_totals(count, zero_count=zero_count, sum_micro=sum_micro)
         if count == zero_count:
             return
         if not (counts_B[0] and counts_B[-1]):
@@ -201,6 +186,37 @@ class ExponentialHistogram:
             offset += int(filled[0])
             counts_B = counts_B[filled[0] : filled[-1] + 1]
         self._add_buckets(scale, offset, counts_B)
+
+    def add_totals(self, count: int, *, zero_count: int, sum_micro: int) -> None:
+        """Add to the totals alone: ``add_checked_buckets`` is to follow. Raises ValueError when one overflows."""
+        if self.count + count > MAX_COUNT:
+            raise ValueError(f"count: more than {MAX_COUNT} in all")
+        if self.sum_micro + sum_micro > MAX_SUM_MICRO:
+            raise ValueError(f"sum_micro: more than {MAX_SUM_MICRO} in all")
+        self.count += count
+        self.zero_count += zero_count
+        self.sum_micro += sum_micro
+
+    def add_checked_buckets(self, scales: Sequence[int], offsets: Sequence[int], counts: Sequence[bytes]) -> None:
+        """Add the buckets of many packed histograms that ``check_packed`` has passed, by a few numpy calls for all.
+
+        Their totals are in by ``add_totals``. At least one bucket of them is not empty.
+        """
+        sizes = np.array([len(packed) for packed in counts]) // _PACKED.itemsize
+        counts_N = np.frombuffer(b"".join(counts), dtype=_PACKED)
+        index_N = np.arange(len(counts_N)) + np.repeat(np.array(offsets) - (np.cumsum(sizes) - sizes), sizes)
+        shared = min(scales)
+        if max(scales) > shared:
+            index_N >>= np.repeat(np.array(scales) - shared, sizes)
+        is_filled_N = counts_N > 0
+        if not is_filled_N.all():
+            index_N, counts_N = index_N[is_filled_N], counts_N[is_filled_N]
+        low, high = int(index_N.min()), int(index_N.max())
+        scale = _fitting_scale(shared, low, high)
+        shift = shared - scale
+        # Exact as float64: no sum of counts exceeds MAX_COUNT.
+        counts_B = np.bincount((index_N >> shift) - (low >> shift), weights=counts_N).astype(np.int64)
+        self._add_buckets(scale, low >> shift, counts_B)
 
     def quantile(self, q: float) -> float | None:
         """Return the value at rank ceil(q * count), at least 1; None when nothing was recorded.
@@ -254,16 +270,6 @@ class ExponentialHistogram:
 
     def __repr__(self) -> str:
         return f"ExponentialHistogram({self.to_fields()})"
-
-    def _add_totals(self, count: int, *, zero_count: int, sum_micro: int) -> None:
-        """Add to the totals, or raise ValueError before anything has changed."""
-        if self.count + count > MAX_COUNT:
-            raise ValueError(f"count: more than {MAX_COUNT} in all")
-        if self.sum_micro + sum_micro > MAX_SUM_MICRO:
-            raise ValueError(f"sum_micro: more than {MAX_SUM_MICRO} in all")
-        self.count += count
-        self.zero_count += zero_count
-        self.sum_micro += sum_micro
 
     def _add_buckets(self, scale: int, offset: int, counts_B: _Counts) -> None:
         """Add buckets, the first and last of them not empty, at the largest scale that is shared and fits."""
@@ -324,6 +330,34 @@ def _rebinned(offset: int, counts_B: _Counts, shift: int) -> tuple[int, _Counts]
     starts = (np.arange(first, last + 1) << shift) - offset
     starts[0] = 0
     return first, np.add.reduceat(counts_B, starts)
+
+
+def check_packed(
+    *, scale: int, offset: int, counts: bytes, zero_count: int, count: int, sum_micro: int
+) -> NDArray[np.int64]:
+    """Return the counts [B] of a packed histogram without a copy.
+
+    Raises ValueError naming the field that cannot be believed.
+    """
+    counts_B = _checked_counts(scale=scale, offset=offset, counts=counts)
+    if not 0 <= count <= MAX_COUNT:
+        raise ValueError(f"count: {count} is not in [0, {MAX_COUNT}]")
+    if not 0 <= zero_count <= count:
+        raise ValueError(f"zero_count: {zero_count} is not in [0, count {count}]")
+    if not 0 <= sum_micro <= MAX_SUM_MICRO:
+        raise ValueError(f"sum_micro: {sum_micro} is not in [0, {MAX_SUM_MICRO}]")
+    if len(counts_B):
+        # Each at most `count` first, so that the sum cannot wrap to the right figure; read as unsigned, a negative
+        # count is a huge one. `ufunc.reduce` is the quick spelling of `max` and `sum`.
+        if np.maximum.reduce(counts_B.view(np.uint64)) > count:
+            if counts_B.min() < 0:
+                raise ValueError("counts: a bucket is negative")
+            raise ValueError(f"count: {count} is less than one of counts")
+        if zero_count + int(np.add.reduce(counts_B)) != count:
+            raise ValueError(f"count: {count} is not zero_count {zero_count} plus the sum of counts")
+    elif zero_count != count:
+        raise ValueError(f"count: {count} is not zero_count {zero_count} plus no counts")
+    return counts_B
 
 
 def _checked_counts(*, scale: int, offset: int, counts: bytes) -> _Counts:

@@ -38,8 +38,8 @@ class LatencyKind:
         if len(set(routes)) != len(routes):
             raise RecordError("invalid_field", "a route is listed twice", field="routes")
         for index, route in enumerate(record.routes):
-            believe_histogram(route.latency, field=f"routes[{index}].latency")
-            believe_histogram(route.queue_wait, field=f"routes[{index}].queue_wait")
+            believe_histogram(route.latency, field="routes[{}].latency", index=index)
+            believe_histogram(route.queue_wait, field="routes[{}].queue_wait", index=index)
         for index, account in enumerate(record.accounts):
             believe_account(account, field=f"accounts[{index}]")
         if record.upstream is not None:
