@@ -5,14 +5,38 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import agent, allocation, ingest, isolation, mixed, overhead, pipeline, planning, replay, scoring
+from benchmarks import (
+    agent,
+    allocation,
+    beside_replay,
+    ingest,
+    isolation,
+    mixed,
+    overhead,
+    pipeline,
+    planning,
+    replay,
+    scoring,
+)
 from benchmarks.machine import describe, load_average
 from benchmarks.measurement import Measurement, markdown
 from benchmarks.plan import Plan
 
 PARTS = {
     part.NAME: part
-    for part in (planning, scoring, allocation, ingest, pipeline, mixed, isolation, overhead, replay, agent)
+    for part in (
+        planning,
+        scoring,
+        allocation,
+        ingest,
+        pipeline,
+        mixed,
+        isolation,
+        overhead,
+        replay,
+        beside_replay,
+        agent,
+    )
 }
 
 

@@ -82,7 +82,8 @@ def measure(plan: Plan) -> list[Measurement]:
     if plan.tiny:
         log = list(_log(lasts_s, num_hosts=8, num_reporters=2))
         return [_Compared(*alternate(partial(_in_memory, log), partial(_decoded, log), num_turns=1, name=NAME)).made()]
-    with on_kafka() as stage, _source(stage, lasts_s) as source:
+    with on_kafka() as stage, filled(stage, lasts_s) as past:
+        source = _Source(stage.config("bench-replay"), past)
         rates = alternate(source.replay_rate, source.bare_rate, num_turns=plan.num_turns, name=NAME)
         times = [source.times_real(lasts_s) for _ in range(plan.num_turns)]
     return [
@@ -167,7 +168,8 @@ class _Source:
 
 
 @contextmanager
-def _source(stage: Stage, lasts_s: int) -> Iterator[_Source]:
+def filled(stage: Stage, lasts_s: int) -> Iterator[Namespace]:
+    """A pipeline of which only the raw topics of the past are left: what 1,000 records a second make in that time."""
     live = Namespace(f"{stage.namespace.prefix}past.")
     config = stage.config("bench-replay")
     # As logs of the past are imported: the producer's time, and no retention that would remove it at once.
@@ -185,7 +187,7 @@ def _source(stage: Stage, lasts_s: int) -> Iterator[_Source]:
             producer.poll(0.0)
     if producer.flush(60.0):
         raise RuntimeError("the broker did not take all records")
-    yield _Source(config, live)
+    yield live
 
 
 def _log(lasts_s: int, *, num_hosts: int, num_reporters: int) -> Iterator[_Logged]:

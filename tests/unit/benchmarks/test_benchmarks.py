@@ -10,7 +10,7 @@ from benchmarks.measurement import Measurement, markdown
 from benchmarks.plan import Plan, alternate
 
 DOCUMENTED = Path(__file__).parents[3] / "docs" / "benchmarks.md"
-ON_KAFKA_ALONE = {"pipeline", "mixed", "isolation", "overhead"}
+ON_KAFKA_ALONE = {"pipeline", "mixed", "isolation", "overhead", "beside_replay"}
 
 
 def test_the_command_measures_every_part_and_writes_what_it_prints(
