@@ -117,6 +117,8 @@ def control(identity: str, health_port: int, data_dir: Path) -> None:
 def router(identity: str, health_port: int, experiment: Path | None) -> None:
     """Answer ranking.requests: base work for every one, extras and the stronger model as arms and targets allow.
 
+    Attribution tokens are signed with the last key of the file that INTERTIDAL_ATTRIBUTION_KEYS names.
+
     \b
     Example:
       intertidal run router --id router-1
@@ -125,9 +127,12 @@ def router(identity: str, health_port: int, experiment: Path | None) -> None:
     from ranking.router.policy import RouterPolicy
     from ranking.router.worker import RouterOptions
     from ranking.router.worker import run as run_router
+    from schemas.attribution_keys import keys_from_env
 
     with _part("router"):
-        policy = RouterPolicy(experiment=Experiment() if experiment is None else load_experiment(experiment))
+        policy = RouterPolicy(
+            experiment=Experiment() if experiment is None else load_experiment(experiment), keys=keys_from_env()
+        )
         run_router(
             RouterOptions(
                 namespace=namespace(),

@@ -10,6 +10,8 @@ from ranking.router.arms import NO_ARM, Arm, arm_of, arm_propensity
 from ranking.router.doses import NO_DOSE, Dose, dose_of
 from ranking.router.experiment import Experiment
 from ranking.router.upgrades import NO_UPGRADE, Upgrade, upgrade_of
+from schemas.attribution import MICRO, Attribution
+from schemas.drawn import drawn_depth, drawn_upgrade, upgrade_propensity
 from schemas.records import CandidateTarget, RankingRequest
 from schemas.records.fields import INT64_BYTES
 
@@ -19,6 +21,7 @@ class Assignment:
     """Arm, dose of extras and upgrade of one request; ``target_window_index`` names the target that was applied.
 
     ``is_upgradable`` says that its arm allows an upgrade, and that one piece of work can hold its base candidates.
+    ``is_aa`` says that nothing is to follow from it.
     """
 
     segment: str = ""
@@ -28,6 +31,7 @@ class Assignment:
     upgrade: Upgrade = NO_UPGRADE
     is_upgradable: bool = False
     target_window_index: int | None = None
+    is_aa: bool = False
 
 
 UNASSIGNED = Assignment()
@@ -57,4 +61,29 @@ def assignment_of(
         upgrade=upgrade,
         is_upgradable=is_upgradable,
         target_window_index=None if target is None else target.window_index,
+        is_aa=experiment.is_aa,
     )
+
+
+def attribution_of(request: RankingRequest, assigned: Assignment) -> Attribution:
+    """What outcomes of a request are counted under."""
+    dose, upgrade = assigned.dose, assigned.upgrade
+    depth = drawn_depth(dose.num_extra, full_dose=dose.num_full, propensity=dose.propensity)
+    drawn = drawn_upgrade(is_assigned=upgrade.is_assigned, probability=upgrade.probability)
+    propensity = upgrade_propensity(is_assigned=upgrade.is_assigned, probability=upgrade.probability)
+    return Attribution(
+        cell=request.cell,
+        segment=assigned.segment,
+        arm=assigned.arm.name,
+        intake_ms=request.intake_ms,
+        depth=depth,
+        upgrade=drawn,
+        depth_micro=_micro(dose.propensity) if depth else MICRO,
+        upgrade_micro=_micro(propensity) if drawn else MICRO,
+        is_aa=assigned.is_aa,
+    )
+
+
+def _micro(propensity: float) -> int:
+    # What was drawn had a chance, however small.
+    return max(1, round(propensity * MICRO))

@@ -291,9 +291,10 @@ class RouterCore:
             return []
         recorder = self._intervals.of(request.cell, now_ms)
         is_takeover = intake.offset < state.progress.horizon
-        error = mistake(request, append_ms=intake.append_ms, policy=self._policy)
+        segment = self._policy.experiment.segments.of(request)
+        error = mistake(request, segment=segment, append_ms=intake.append_ms, policy=self._policy)
         if error:
-            note_intake(recorder, request, assignment=Assignment(segment=self._policy.experiment.segments.of(request)))
+            note_intake(recorder, request, assignment=Assignment(segment=segment))
             recorder.count_result(error=True)
             result = error_result(
                 request, error, router=self._router, append_ms=intake.append_ms, now_ms=now_ms, takeover=is_takeover
@@ -329,7 +330,9 @@ class RouterCore:
             experiment=self._policy.experiment,
             max_upgrade_candidates=self._policy.max_upgrade_candidates,
         )
-        return [] if target is None else self._optional.plan(open_request, target, now_ms)
+        if target is None or open_request.assignment.is_aa:
+            return []
+        return self._optional.plan(open_request, target, now_ms)
 
     def _opened(self, intake: Intake, request: RankingRequest, now_ms: float, *, is_takeover: bool) -> OpenRequest:
         open_request = opened(
@@ -394,7 +397,7 @@ class RouterCore:
         else:
             # Another replica has ranked it all the same.
             open_request.mistake = ""
-        result = result_of(open_request, router=self._router, now_ms=now_ms)
+        result = result_of(open_request, router=self._router, now_ms=now_ms, keys=self._policy.keys)
         open_request.is_published = True
         self._num_unpublished -= 1
         cell = open_request.request.cell

@@ -15,12 +15,14 @@ from schemas.segments import SegmentRules
 class Experiment:
     """Arms of users, segments of requests, and the share of requests whose dose of extras is not all that is asked for.
 
+    ``is_aa``: arms and doses are drawn and written down, and everybody is served by base work alone.
     Raises ValueError for a share outside [0, 1].
     """
 
     arms: ArmSettings = field(default_factory=ArmSettings)
     segments: SegmentRules = field(default_factory=SegmentRules)
     explored_share: float = 0.1
+    is_aa: bool = False
 
     def __post_init__(self) -> None:
         # So written that NaN is refused as well.
@@ -36,10 +38,11 @@ class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     arms: dict[str, float] = {}
     doses: _Doses = _Doses()
     segments: SegmentRules = SegmentRules()
+    aa: bool = False
 
 
 def parse_experiment(text: str) -> Experiment:
-    """Settings from TOML: tables ``arms``, ``doses`` and ``segments``, each as its type has it, all optional.
+    """Settings from TOML, all optional: ``aa``, and tables ``arms``, ``doses`` and ``segments`` as their types have it.
 
     Raises ValueError for what is no TOML, an unknown or missing name, or a value that is refused.
     """
@@ -49,6 +52,7 @@ def parse_experiment(text: str) -> Experiment:
             arms=ArmSettings(**document.arms),
             segments=document.segments,
             explored_share=document.doses.explored_share,
+            is_aa=document.aa,
         )
     except TypeError as error:
         raise ValueError(f"arms: {error}") from error

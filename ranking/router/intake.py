@@ -1,26 +1,20 @@
 """Which requests are believed, and which are a caller's mistake."""
 
-from typing import get_args
-
 import numpy as np
 
-from ranking.router.arms import ArmName
 from ranking.router.events import Intake
 from ranking.router.policy import MAX_BID, RouterPolicy
-from schemas.attribution import Attribution
+from schemas.attribution import MAX_TOKEN_LENGTH, token_length
 from schemas.errors import RecordError
 from schemas.partition import partition_for
 from schemas.records import RankingRequest
 from schemas.records.fields import FLOAT32_BYTES, INT64_BYTES
 from schemas.records.ranking import MAX_CANDIDATES
 
-# As `Label` bounds it; a token that were cut could not be read back.
-MAX_TOKEN_LENGTH = 256
 # A request may fill a record. Its work repeats the user beside up to MAX_CANDIDATES candidates (64 KiB) and names of
 # its own, and must fit a record too: 64 KiB of features and 512 KiB of history leave room for all that.
 MAX_USER_FEATURES = 16_384
 MAX_HISTORY_IDS = 65_536
-_LONGEST_ARM = max(get_args(ArmName), key=len)
 
 
 def refusal(intake: Intake, request: RankingRequest, *, num_partitions: int, skew_ms: int) -> RecordError | None:
@@ -46,7 +40,7 @@ def refusal(intake: Intake, request: RankingRequest, *, num_partitions: int, ske
     return None
 
 
-def mistake(request: RankingRequest, *, append_ms: int, policy: RouterPolicy) -> str:
+def mistake(request: RankingRequest, *, segment: str, append_ms: int, policy: RouterPolicy) -> str:
     """What the caller did wrong, for the result to say; empty when nothing."""
     num_candidates = len(request.ad_ids) // INT64_BYTES
     num_features = len(request.user_features) // FLOAT32_BYTES
@@ -73,19 +67,8 @@ def mistake(request: RankingRequest, *, append_ms: int, policy: RouterPolicy) ->
         (budget_ms > policy.max_budget_ms, f"the deadline is {budget_ms} ms away, at most {policy.max_budget_ms}"),
         (request.deadline_ms < append_ms - policy.skew_ms, "the deadline had passed before the request was appended"),
         (
-            len(token_of(request, arm=_LONGEST_ARM, dose=num_candidates)) > MAX_TOKEN_LENGTH,
-            "cell and advertiser_segment are too long",
+            token_length(cell=request.cell, segment=segment) > MAX_TOKEN_LENGTH,
+            "cell and segment are too long together",
         ),
     )
     return next((reason for is_wrong, reason in reasons if is_wrong), "")
-
-
-def token_of(request: RankingRequest, *, arm: str, dose: int) -> str:
-    """Attribution token of a request's result."""
-    return Attribution(
-        cell=request.cell,
-        arm=arm,
-        dose=dose,
-        intake_ms=request.intake_ms,
-        advertiser_segment=request.advertiser_segment,
-    ).token()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, fields
 
 from ranking.router.experiment import Experiment
+from schemas.attribution_keys import UNSIGNED, AttributionKeys
 
 # A bid above this is no amount of money: it would let one request outweigh all others, and sums overflow.
 MAX_BID = 1e9
@@ -63,10 +64,12 @@ class RouterPolicy:
     max_open_requests: int = 4_096
     # Who may meet which lever. The same at every router, or one takes over what another would have assigned otherwise.
     experiment: Experiment = field(default_factory=Experiment)
+    # What attribution tokens are signed with.
+    keys: AttributionKeys = UNSIGNED
 
     def __post_init__(self) -> None:
         for setting in fields(self):
-            if setting.name != "experiment" and getattr(self, setting.name) <= 0:
+            if setting.name not in ("experiment", "keys") and getattr(self, setting.name) <= 0:
                 raise ValueError(f"{setting.name} must be positive, is {getattr(self, setting.name)}")
         for name in (
             "publish_margin_share",

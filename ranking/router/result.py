@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranking.models.topk import top_k
-from ranking.router.intake import token_of
+from ranking.router.assignment import attribution_of
 from ranking.router.open_request import Item, OpenRequest
+from schemas.attribution_keys import UNSIGNED, AttributionKeys
 from schemas.records import OptionalItem, RankingRequest, RankingResult
 from schemas.records.fields import INT64_BYTES, MAX_TIME_MS, Route
 
@@ -42,7 +43,9 @@ def flipped(open_request: OpenRequest, ad_ids: NDArray[np.int64]) -> bool:
     return not np.array_equal(np.sort(ad_ids), np.sort(base_ids))
 
 
-def result_of(open_request: OpenRequest, *, router: str, now_ms: float) -> RankingResult:
+def result_of(
+    open_request: OpenRequest, *, router: str, now_ms: float, keys: AttributionKeys = UNSIGNED
+) -> RankingResult:
     """The result as it stands now. ``deadline_ms`` and ``completed_ms`` are on the broker's clock."""
     request, assigned = open_request.request, open_request.assignment
     has_base = open_request.base_scores is not None
@@ -83,7 +86,9 @@ def result_of(open_request: OpenRequest, *, router: str, now_ms: float) -> Ranki
         target_window_index=assigned.target_window_index,
         optional=[_optional_item(item) for item in open_request.items],
         router=router,
-        attribution_token=token_of(request, arm=assigned.arm.name, dose=assigned.dose.num_extra),
+        attribution_token=attribution_of(request, assigned).token(
+            request_id=request.request_id, user_id=request.user_id, keys=keys
+        ),
         platform=request.platform,
         advertiser_segment=request.advertiser_segment,
         provider=request.provider,
@@ -94,6 +99,7 @@ def result_of(open_request: OpenRequest, *, router: str, now_ms: float) -> Ranki
         upgrade_assigned=assigned.upgrade.is_assigned,
         upgrade_propensity=assigned.upgrade.probability,
         flipped=flipped(open_request, ad_ids) if is_upgraded else None,
+        is_aa=assigned.is_aa,
     )
 
 

@@ -1,6 +1,7 @@
 """What a request is assigned: by its user, by chance, and with the probabilities that its result tells."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -12,7 +13,10 @@ from ranking.router.arms import ArmSettings, arm_of, arm_propensity
 from ranking.router.assignment import assignment_of
 from ranking.router.doses import NO_DOSE, dose_of
 from ranking.router.experiment import Experiment, load_experiment, parse_experiment
-from schemas.attribution import parse_token
+from ranking.router.policy import RouterPolicy
+from schemas.attribution import MICRO, Attribution, parse_token
+from schemas.attribution_keys import UNSIGNED, AttributionKeys
+from schemas.drawn import drawn_depth, drawn_upgrade, upgrade_propensity
 from schemas.records import DepthValue, SegmentShare, UpgradeValue
 from tests.unit.ranking.router_driver import Driver, request_of, target_of
 
@@ -35,6 +39,28 @@ def result_for(driver, request):
     for sent in driver.request(request):
         driver.answer(sent)
     return driver.results[-1]
+
+
+def said_by_token(result, keys=UNSIGNED):
+    return parse_token(result.attribution_token, request_id=result.request_id, user_id=result.user_id, keys=keys)
+
+
+def said_by_result(result):
+    """What its outcomes are to be counted under, from what a result says: as ingest counts the result itself."""
+    depth = drawn_depth(result.dose, full_dose=result.full_dose, propensity=result.dose_propensity)
+    drawn = {"is_assigned": result.upgrade_assigned, "probability": result.upgrade_propensity}
+    upgrade = drawn_upgrade(**drawn)
+    return Attribution(
+        cell=result.cell,
+        segment=result.segment,
+        arm=result.arm,
+        intake_ms=result.intake_ms,
+        depth=depth,
+        upgrade=upgrade,
+        depth_micro=round(result.dose_propensity * MICRO) if depth else MICRO,
+        upgrade_micro=round(upgrade_propensity(**drawn) * MICRO) if upgrade else MICRO,
+        is_aa=result.is_aa,
+    )
 
 
 @pytest.mark.parametrize(("num_full", "expected"), [(250, {0: 0.2, 125: 0.2, 250: 0.6}), (1, {0: 0.4, 1: 0.6})])
@@ -81,7 +107,8 @@ def test_a_user_meets_what_the_arm_allows_and_nothing_else_ever(arm, has_extras,
         for number, user in enumerate(users_of(arm, 60, HALVES.arms))
     ]
     assert {result.arm for result in results} == {arm}
-    assert {parse_token(result.attribution_token).arm for result in results} == {arm}
+    for result in results:
+        assert said_by_token(result) == said_by_result(result)
     assert {result.dose for result in results} == ({0, 125, 250} if has_extras else {0})
     assert {result.full_dose for result in results} == {250 if has_extras else 0}
     assert {result.upgrade_assigned for result in results} == ({False, True} if has_upgrades else {False})
@@ -96,6 +123,30 @@ def test_a_user_meets_what_the_arm_allows_and_nothing_else_ever(arm, has_extras,
             if item.lever == "rma":
                 assert item.propensity == pytest.approx({125: 0.8, 250: 0.6}[result.dose])
         assert {item.propensity for item in result.optional if item.lever == "sbm"} <= {0.25}
+
+
+def test_in_an_a_a_test_everything_is_drawn_and_nothing_follows_from_it():
+    users = users_of("both", 60, HALVES.arms)
+    drawn = []
+    for is_aa in (False, True):
+        driver = Driver(experiment=replace(HALVES, is_aa=is_aa))
+        driver.core.targets.update(TARGET)
+        results = [result_for(driver, request_of(f"r{number}", user_id=user)) for number, user in enumerate(users)]
+        assert {result.is_aa for result in results} == {is_aa}
+        assert {sent.route for sent in driver.works} == ({"baseline"} if is_aa else {"baseline", "wide", "powerful"})
+        assert is_aa is not any(result.optional for result in results)
+        drawn.append([replace(said_by_result(result), is_aa=False) for result in results])
+        assert [said_by_token(result).is_aa for result in results] == [is_aa] * len(results)
+    assert drawn[0] == drawn[1]
+
+
+def test_tokens_are_signed_with_the_key_of_the_policy():
+    keys = AttributionKeys([(3, b"0123456789abcdef")])
+    driver = Driver(policy=RouterPolicy(keys=keys), experiment=HALVES)
+    result = result_for(driver, request_of("r1"))
+    assert said_by_token(result, keys) == said_by_result(result)
+    with pytest.raises(ValueError, match="signed with key 3"):
+        said_by_token(result)
 
 
 def test_the_probabilities_of_the_arms_are_those_of_users_and_sum_up():
