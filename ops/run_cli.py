@@ -15,11 +15,13 @@ from ops.connection import namespace, time_settings
 from ops.errors import UserError
 from ops.parent_death import obey_supervisor
 from ops.telemetry.logs import set_up_logging
+from schemas.attribution_keys import keys_from_env
 from schemas.gate import GateError
 from schemas.kafka.admin import BrokerError
 from schemas.kafka.config import BOOTSTRAP_ENV
 from schemas.kafka.producer import DeliveryError
 from schemas.records.fields import Route
+from schemas.settings import MeasurementSettings
 
 _ROUTES = get_args(Route)
 # Routes that one process may serve: one, or base work with extras in its headroom.
@@ -54,7 +56,9 @@ def run() -> None:
 @_identity("ingest")
 @_health_port
 def ingest(identity: str, health_port: int) -> None:
-    """Close windows of the raw topics into control.windows.
+    """Close windows of the raw topics, results and outcomes into control.windows.
+
+    Attribution tokens are verified with the keys of the file that INTERTIDAL_ATTRIBUTION_KEYS names.
 
     \b
     Example:
@@ -71,6 +75,8 @@ def ingest(identity: str, health_port: int) -> None:
                 worker_id=identity,
                 health_port=health_port,
                 static_member=True,
+                measurement=MeasurementSettings.from_env(),
+                keys=keys_from_env(),
             )
         )
 
@@ -127,7 +133,6 @@ def router(identity: str, health_port: int, experiment: Path | None) -> None:
     from ranking.router.policy import RouterPolicy
     from ranking.router.worker import RouterOptions
     from ranking.router.worker import run as run_router
-    from schemas.attribution_keys import keys_from_env
 
     with _part("router"):
         policy = RouterPolicy(

@@ -60,6 +60,11 @@ class MeasurementSettings:
         """Settings from ``INTERTIDAL_<NAME>`` variables; raises ValueError naming the one that is no whole number."""
         return cls(**_given(cls, environ))
 
+    @property
+    def tag(self) -> str:
+        """All settings in one word: windows that were made by others do not compare."""
+        return ".".join(str(getattr(self, setting.name)) for setting in fields(self))
+
     def to_env(self) -> dict[str, str]:
         """The variables that give these settings to a child process."""
         return {env_name(setting.name): str(getattr(self, setting.name)) for setting in fields(self)}

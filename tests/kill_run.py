@@ -20,7 +20,8 @@ from streams.control.processor import apply
 from streams.control.state import CellState
 from streams.ingest.cells import Cells
 from streams.ingest.partition import RawRecord, recompute
-from streams.ingest.worker.loop import KINDS
+from streams.ingest.worker import IngestOptions
+from streams.ingest.worker.loop import kinds_of
 from tests.faults import Fault, Happened, Planned, told
 
 # After a router is ready again it works off what was asked meanwhile.
@@ -111,12 +112,12 @@ class KillRun:
         ]
 
     def windows_sent(self) -> Values:
-        """Windows in the log by kind, cell and index."""
+        """Windows in the log by kind and source partition, cell and index."""
         sent: Values = defaultdict(set)
         for message in read_to_end(self.config, self.namespace.topic(CONTROL_WINDOWS)):
             value = message.value() or b""
             window = decode_as(value, ControlWindow)
-            sent[window.kind, window.cell, window.window_index].add(value)
+            sent[_source_of(window), window.cell, window.window_index].add(value)
         return sent
 
     def capacity_windows(self) -> list[ControlWindow]:
@@ -133,7 +134,8 @@ class KillRun:
         for key, value in latest_by_key(self.config, self.namespace.topic(CONTROL_CELLS)).items():
             cells.read(key, value)
         afresh: Values = defaultdict(set)
-        for kind in KINDS:
+        options = IngestOptions(namespace=self.namespace, time=self.scenario.time, worker_id="afresh")
+        for kind in kinds_of(options):
             raw: dict[int, list[RawRecord]] = defaultdict(list)
             for message in read_to_end(self.config, self.namespace.topic(kind.topic)):
                 raw[message.partition() or 0].append(
@@ -149,7 +151,7 @@ class KillRun:
                     cells=cells,
                 )
                 for window in processed.windows:
-                    afresh[window.kind, window.cell, window.window_index].add(encode(window))
+                    afresh[_source_of(window), window.cell, window.window_index].add(encode(window))
         return afresh
 
     def targets_sent(self) -> Values:
@@ -185,6 +187,10 @@ class KillRun:
                 if isinstance(record, CandidateTarget):
                     afresh["target", record.cell, record.window_index].add(encode(record))
         return afresh
+
+
+def _source_of(window: ControlWindow) -> str:
+    return f"{window.kind} {window.source_partition}"
 
 
 def up_to_newest(values: Values, sent: Values) -> Values:

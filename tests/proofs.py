@@ -37,7 +37,7 @@ def assert_control_is_what_the_logs_give(run: KillRun) -> None:
     windows, targets = run.windows_sent(), run.targets_sent()
     over_ms = max(each.ended_ms for each in run.faults)
     for kind in ("capacity", "latency", "target"):
-        newest = max((index for of, _, index in (*windows, *targets) if of == kind), default=-1)
+        newest = max((index for of, _, index in (*windows, *targets) if of.startswith(kind)), default=-1)
         newest_end_ms = (newest + 1) * run.scenario.time.window_ms
         assert newest_end_ms > over_ms, f"no {kind} after the last fault\n{run.evidence()}"
     assert {key for key, values in windows.items() if len(values) > 1} == set(), run.evidence()

@@ -11,7 +11,7 @@ from msgspec import Struct
 from ops.replay.run_log import SourceSpan
 from ops.times import iso_time
 from schemas.settings import TimeSettings
-from streams.ingest.partition import horizon_ms
+from streams.ingest.aggregate import horizon_ms
 
 # Of one worker on one processor, in the middle of what was measured; only ever called "about".
 RECORDS_PER_S: Final = 30_000.0

@@ -28,7 +28,7 @@ from schemas.topics import (
     Namespace,
     Topic,
 )
-from streams.ingest.partition import horizon_ms
+from streams.ingest.aggregate import horizon_ms
 
 RAW: Final = (FLEET_CAPACITY, SERVING_LATENCY)
 _SAMPLE: Final = 32

@@ -57,7 +57,7 @@ class StratumSums(Struct, frozen=True, kw_only=True):
 
 
 class ArmGuard(Struct, frozen=True, kw_only=True):
-    """What requests of one segment and arm met: latency (microseconds), failures, and the optional work dropped.
+    """What requests of one segment and arm met: latency in milliseconds, failures, and the optional work dropped.
 
     Items are optional items; values are what the router expected of them, in micro-units.
     """

@@ -10,7 +10,7 @@ from schemas.framing import Decoder
 from schemas.records import CapacityEvent, CapacityWindow, CellLimits
 from schemas.settings import TimeSettings
 from schemas.topics import FLEET_CAPACITY
-from streams.ingest.aggregate import Closed
+from streams.ingest.aggregate import Closed, NumberedKind
 from streams.ingest.expiry import ExpiryQueue, Snapshot, insert
 from streams.ingest.losses import Losses, Step
 from streams.ingest.pool import Events
@@ -26,7 +26,7 @@ MAX_STEPS = 64
 _TAKES = frozenset(("reclaim", "update"))
 
 
-class CapacityKind:
+class CapacityKind(NumberedKind):
     """Events of ``fleet.capacity``."""
 
     name: Literal["capacity"] = "capacity"

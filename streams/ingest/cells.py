@@ -60,11 +60,11 @@ class Cells:
             return True
         return declaration.until_window is not None and window_index >= declaration.until_window
 
-    def in_force(self, window_index: int, *, partition: int, num_partitions: int) -> dict[str, CellLimits]:
-        """Limits of every cell declared for a window whose key leads to the partition, in order of names."""
+    def in_force(self, window_index: int, *, partition: int | None, num_partitions: int) -> dict[str, CellLimits]:
+        """Limits of every cell declared for a window whose key leads to the partition (None: to any), by name."""
         return {
             cell: limits
             for cell, declaration in sorted(self._declared.items())
-            if partition_for(cell.encode(), num_partitions) == partition
+            if partition in (None, partition_for(cell.encode(), num_partitions))
             and (limits := declaration.limits_at(window_index)) is not None
         }

@@ -14,7 +14,7 @@ from schemas.records import (
 from schemas.settings import TimeSettings
 from schemas.topics import SERVING_LATENCY
 from streams.ingest.accounts import AccountSums, believe_account
-from streams.ingest.aggregate import Closed
+from streams.ingest.aggregate import Closed, NumberedKind
 from streams.ingest.bounds import bounded, micro
 from streams.ingest.histograms import Merged, believe_histogram
 from streams.ingest.reporters import ReporterSums, RouterSums
@@ -23,7 +23,7 @@ from streams.ingest.segments import SegmentSums, believe_segments
 SATURATED = "histogram totals are saturated: an interval was left out of them"
 
 
-class LatencyKind:
+class LatencyKind(NumberedKind):
     """Intervals of ``serving.latency``."""
 
     name: Literal["latency"] = "latency"

@@ -8,7 +8,8 @@ What it does with a record depends on the log alone: no wall clock, no Kafka, no
     belongs to   floor(event time / window length), or the next window where that one is closed; the record is late then
 
 A window closes in every cell that is declared for it and whose key leads to the partition, whether or not there was
-a record. A record that is refused leaves no trace: it moves no clock, counts in no window and in no numbering.
+a record; of kinds that are keyed by user only where there was one, in whatever cell. A record that is refused leaves no
+trace: it moves no clock, counts in no window and in no numbering.
 
 Steps for each record, in this order, because what is refused must not have changed anything:
 
@@ -17,10 +18,9 @@ Steps for each record, in this order, because what is refused must not have chan
 3. its cell must be declared for the window that it then belongs to;
 4. now it counts: close the windows (without it), then drop it as a duplicate or hand it to its cell's aggregate.
 
-Recovery. At the start of window W all that matters was appended at ``start(W) - horizon`` or later, where horizon =
-ttl + max(ttl, skew): a host lives for one ttl, whether its record was a duplicate depends on one ttl before that, and
-records of W may be appended up to ``skew`` before W starts. A processor that starts from ``progress()`` re-reads from
-there, emits no window below the first one not yet emitted and no refusal up to the last offset processed.
+Recovery. At the start of window W all that matters was appended at ``start(W) - horizon`` or later; how long that is,
+its kind says. A processor that starts from ``progress()`` re-reads from there, emits no window below the first one not
+yet emitted and no refusal up to the last offset processed.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,6 @@ from streams.ingest.aggregate import CellAggregate, Closed, Kind, Record
 from streams.ingest.cells import Cells
 from streams.ingest.commit_marks import CommitMarks
 from streams.ingest.progress import Progress
-from streams.ingest.sequence import SequenceFilter
 
 MARK_SPACING_MS = 1_000
 
@@ -88,12 +87,14 @@ class PartitionProcessor:
         self._time = time
         self._cells = cells
         self._decoder = kind.decoder()
-        self._sequences = SequenceFilter(time.host_ttl_ms)
+        self._seen_before = kind.seen_before(time)
         self._aggregates: dict[str, CellAggregate] = {}
         self._in_force: dict[int, dict[str, CellLimits]] = {}
         self._in_force_version = cells.version
         self._cell_by_key: dict[bytes, str] = {}
-        self._horizon_ms = horizon_ms(time)
+        # Of kinds whose empty windows are no fact: those that are open and not empty.
+        self._filled: set[int] = set()
+        self._horizon_ms = kind.horizon_ms(time)
         self._marks = CommitMarks(
             start.offset, start.before_ms, spacing_ms=min(MARK_SPACING_MS, time.window_ms, time.host_ttl_ms)
         )
@@ -162,7 +163,7 @@ class PartitionProcessor:
         self._check(raw.key, record, clock_ms)
         # 2. The clock, in thought.
         next_window = self._first_open(clock_ms) if clock_ms >= self._closes_at_ms else self._open_window
-        window = record.event_time_ms // self._time.window_ms
+        window = self._kind.event_ms(record, clock_ms) // self._time.window_ms
         late = window < next_window
         if late:
             window = next_window
@@ -175,8 +176,9 @@ class PartitionProcessor:
         if cell is None:
             cell = self._aggregates[record.cell] = self._kind.aggregate(self._time)
         again = raw.offset <= self._start.last_offset
-        source = (record.cell, self._kind.source(record))
-        if self._sequences.seen(source, (record.epoch_ms, record.seq), clock_ms):
+        if self._kind.is_of_users:
+            self._filled.add(window)
+        if self._seen_before.seen(record, clock_ms):
             cell.count_duplicate(window)
             out.num_duplicates += not again
             return
@@ -184,27 +186,27 @@ class PartitionProcessor:
         out.num_late += late and not again
 
     def _check(self, key: bytes | None, record: Record, clock_ms: int) -> None:
-        cell: str = record.cell
-        if key is None or self._cell_by_key.get(key) != cell:
-            self._check_key(key, cell)
+        if self._kind.is_of_users:
+            self._check_key(key, record.user_id, field="user_id")
+        elif key is None or self._cell_by_key.get(key) != record.cell:
+            self._check_key(key, record.cell, field="cell")
+            # Only declared cells are remembered, so that made-up ones cannot fill the memory.
+            if key is not None and self._cells.knows(record.cell):
+                self._cell_by_key[key] = record.cell
         latest_ms = clock_ms + self._time.skew_ms
-        if record.event_time_ms > latest_ms:
-            raise _from_the_future("event_time_ms", record.event_time_ms - clock_ms)
-        if record.epoch_ms > latest_ms:
-            raise _from_the_future("epoch_ms", record.epoch_ms - clock_ms)
+        for name, time_ms in self._kind.times(record):
+            if time_ms > latest_ms:
+                raise _from_the_future(name, time_ms - clock_ms)
         self._kind.believe(record)
 
-    def _check_key(self, key: bytes | None, cell: str) -> None:
-        if key != cell.encode():
-            raise RecordError("key_mismatch", f"the record is of {cell}, its key is {key!r}", field="cell")
+    def _check_key(self, key: bytes | None, owner: str, *, field: str) -> None:
+        if key is None or key != owner.encode():
+            raise RecordError("key_mismatch", f"the record is of {owner}, its key is {key!r}", field=field)
         leads_to = partition_for(key, self._num_partitions)
         if leads_to != self._partition:
             raise RecordError(
-                "wrong_partition", f"{cell} belongs to partition {leads_to}, found in {self._partition}", field="cell"
+                "wrong_partition", f"{owner} belongs to partition {leads_to}, found in {self._partition}", field=field
             )
-        # Only declared cells are remembered, so that made-up ones cannot fill the memory.
-        if self._cells.knows(cell):
-            self._cell_by_key[key] = cell
 
     def _advance(self, offset: int, clock_ms: int, out: Processed) -> None:
         """Move the clock, and close what the watermark has passed."""
@@ -215,9 +217,17 @@ class PartitionProcessor:
         if clock_ms < self._closes_at_ms:
             return
         next_window = self._first_open(clock_ms)
-        for window in range(self._open_window if before_ms is not None else next_window, next_window):
+        for window in self._closing(self._open_window if before_ms is not None else next_window, next_window):
             self._close(window, out)
         self._open_from(next_window)
+
+    def _closing(self, first: int, end: int) -> Iterable[int]:
+        """Windows to close, in order. Nobody tells topics of users the time: there may have been a night in between."""
+        if not self._kind.is_of_users:
+            return range(first, end)
+        closing = sorted(window for window in self._filled if window < end)
+        self._filled.difference_update(closing)
+        return closing
 
     def _close(self, window: int, out: Processed) -> None:
         limits_by_cell = self._limits(window)
@@ -225,9 +235,11 @@ class PartitionProcessor:
         for cell, limits in limits_by_cell.items():
             aggregate = self._aggregates.get(cell)
             if aggregate is None:
+                if self._kind.is_of_users:
+                    continue
                 aggregate = self._aggregates[cell] = self._kind.aggregate(self._time)
             closed = aggregate.close(window, limits)
-            if not emitted:
+            if closed is not None and not emitted:
                 out.windows.append(self._window(cell, window, closed))
         for cell in [cell for cell in self._aggregates if self._cells.is_over(cell, window + 1)]:
             del self._aggregates[cell]
@@ -243,6 +255,8 @@ class PartitionProcessor:
             end_ms=(window + 1) * self._time.window_ms,
             capacity=closed.capacity,
             latency=closed.latency,
+            results=closed.results,
+            outcomes=closed.outcomes,
             note=closed.note,
         )
 
@@ -256,15 +270,12 @@ class PartitionProcessor:
     def _limits(self, window: int) -> dict[str, CellLimits]:
         limits = self._in_force.get(window)
         if limits is None:
+            # A user may be of any cell.
+            partition = None if self._kind.is_of_users else self._partition
             limits = self._in_force[window] = self._cells.in_force(
-                window, partition=self._partition, num_partitions=self._num_partitions
+                window, partition=partition, num_partitions=self._num_partitions
             )
         return limits
-
-
-def horizon_ms(time: TimeSettings) -> int:
-    """How long before the start of a window the oldest record was appended that matters to it."""
-    return time.host_ttl_ms + max(time.host_ttl_ms, time.skew_ms)
 
 
 def _larger(one: int | None, other: int | None) -> int | None:

@@ -25,7 +25,7 @@ class Progress:
     next_window: int | None = None
 
 
-class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """JSON of the commit metadata; its letters are short because the broker stores them with every commit."""
 
     v: int
@@ -34,12 +34,13 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     c: int | None
     o: int
     b: int | None
+    s: str = ""
 
 
 VERSION = 1
 
 
-def to_metadata(progress: Progress, *, window_ms: int) -> str:
+def to_metadata(progress: Progress, *, window_ms: int, settings: str = "") -> str:
     """Commit metadata of a progress, as compact JSON; the offset itself is the commit's."""
     return msgspec.json.encode(
         _Metadata(
@@ -49,11 +50,12 @@ def to_metadata(progress: Progress, *, window_ms: int) -> str:
             c=progress.largest_ms,
             o=progress.last_offset,
             b=progress.before_ms,
+            s=settings,
         )
     ).decode()
 
 
-def from_metadata(offset: int, metadata: str | None, *, window_ms: int) -> Progress:
+def from_metadata(offset: int, metadata: str | None, *, window_ms: int, settings: str = "") -> Progress:
     """Progress of a commit; raises ProgressError with the sentence why it cannot be gone on from."""
     if not metadata:
         raise ProgressError("the commit has no metadata")
@@ -65,6 +67,10 @@ def from_metadata(offset: int, metadata: str | None, *, window_ms: int) -> Progr
         raise ProgressError(f"the commit's metadata is of version {held.v}, not {VERSION}")
     if held.w != window_ms:
         raise ProgressError(f"the commit counts windows of {held.w} ms, INTERTIDAL_WINDOW_MS is {window_ms}")
+    if held.s != settings:
+        raise ProgressError(
+            f"the commit's windows are of the settings {held.s or '(none)'}, not {settings or '(none)'}"
+        )
     if (held.n is None) != (held.c is None) or (held.c is None and held.b is not None) or held.o < -1:
         raise ProgressError("the commit's metadata contradicts itself")
     if held.c is not None and held.b is not None and held.b > held.c:

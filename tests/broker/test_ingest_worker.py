@@ -28,15 +28,16 @@ from schemas.partition import partition_for
 from schemas.records import CellDeclaration, CellRevision, ClockRecord, ControlWindow, DeadLetter
 from schemas.settings import TimeSettings
 from schemas.topics import CONTROL_CELLS, CONTROL_PARTITIONS, CONTROL_WINDOWS, Namespace
+from streams.ingest.capacity import CapacityKind
 from streams.ingest.cells import Cells
+from streams.ingest.latency import LatencyKind
 from streams.ingest.partition import RawRecord, recompute
-from streams.ingest.worker.loop import KINDS
 from tests.unit.streams.ingest_makers import LIMITS, account, capacity_of, event, interval, limits_with, offer, route
 
 TIME = TimeSettings(
     window_ms=1_000, lateness_ms=300, heartbeat_ms=500, host_ttl_ms=2_000, skew_ms=3_000, clock_silence_ms=300
 )
-CAPACITY, LATENCY = KINDS
+KINDS = CAPACITY, LATENCY = CapacityKind(), LatencyKind()
 CELLS = ("us-east", "us-west.1", "us-west.2", "eu-central", "ap-south")
 # Declared for windows that begin while the test runs.
 LATER_CELL = "sa-east"

@@ -24,13 +24,19 @@ _TIMEOUT_S = 30.0
 
 @dataclass(slots=True)
 class Owned:
-    """One partition in work."""
+    """One partition in work. ``silence`` is None where nobody tells it the time: its readers are customers."""
 
     topic: Topic
     partition: int
     processor: PartitionProcessor
-    silence: SilenceWatch
+    silence: SilenceWatch | None
     committed: Progress
+    settings: str
+
+    def end_reached(self) -> None:
+        """Note that everything in the partition has been read."""
+        if self.silence is not None:
+            self.silence.end_reached()
 
 
 class Assignment:
@@ -111,7 +117,7 @@ class Assignment:
                     self._name(owned),
                     owned.partition,
                     done.offset,
-                    metadata=to_metadata(done, window_ms=self._time.window_ms),
+                    metadata=to_metadata(done, window_ms=self._time.window_ms, settings=owned.settings),
                 )
                 for owned, done in zip(moved, progress, strict=True)
             ],
@@ -133,7 +139,8 @@ class Assignment:
         if place.offset < 0:
             return Progress(offset=low)
         try:
-            start = from_metadata(place.offset, place.metadata, window_ms=self._time.window_ms)
+            settings = self._kinds[place.topic].settings
+            start = from_metadata(place.offset, place.metadata, window_ms=self._time.window_ms, settings=settings)
         except ProgressError as error:
             raise ProgressError(
                 f"{place.topic}[{place.partition}] at offset {place.offset}: {error}; "
@@ -177,6 +184,9 @@ class Assignment:
                 cells=self._cells,
                 start=start,
             ),
-            silence=SilenceWatch(silence_s=self._time.clock_silence_ms / 1000.0, now_s=time.monotonic()),
+            silence=None
+            if kind.is_of_users
+            else SilenceWatch(silence_s=self._time.clock_silence_ms / 1000.0, now_s=time.monotonic()),
             committed=start,
+            settings=kind.settings,
         )

@@ -33,12 +33,14 @@ from schemas.kafka.config import client_config, consumer_config, producer_config
 from schemas.kafka.held import HeldPartitions
 from schemas.kafka.producer import DurableProducer
 from schemas.kafka.registry import connect_registry
-from schemas.topics import CONTROL_CELLS, CONTROL_WINDOWS, Namespace
+from schemas.topics import CONTROL_CELLS, CONTROL_WINDOWS
 from streams.ingest.aggregate import Kind
 from streams.ingest.capacity import CapacityKind
 from streams.ingest.cells import Cells
 from streams.ingest.latency import LatencyKind
+from streams.ingest.outcomes import OutcomesKind
 from streams.ingest.partition import RawRecord
+from streams.ingest.results import ResultsKind
 from streams.ingest.worker.assignment import Assignment, Owned, Place
 from streams.ingest.worker.cell_log import CellLog, raise_unless_transient
 from streams.ingest.worker.metering import Metering
@@ -47,7 +49,6 @@ from streams.ingest.worker.output import Output
 
 log = get_log(__name__)
 
-KINDS: tuple[Kind, ...] = (CapacityKind(), LatencyKind())
 POLL_S = 0.1
 CHUNK_RECORDS = 256
 BATCH_RECORDS = 2_048
@@ -64,7 +65,7 @@ def run(options: IngestOptions) -> None:
     Raises ValueError (ProgressError among them), BrokerError or DeliveryError with one line for the user.
     """
     config = client_config(f"ingest-{options.worker_id}")
-    num_partitions = _topics(config, options.namespace)
+    num_partitions = _topics(config, options)
     with stop_event() as stop:
         _Worker(options, config, num_partitions).run(stop)
 
@@ -89,7 +90,7 @@ class _Worker:
             consumer_config(config, namespace.group("ingest"), **_membership(options), **{"enable.partition.eof": True})
         )
         self._held = HeldPartitions(self._consumer)
-        self._kinds = {namespace.topic(kind.topic): kind for kind in KINDS}
+        self._kinds = {namespace.topic(kind.topic): kind for kind in kinds_of(options)}
         self._assignment = Assignment(
             self._consumer, self._kinds, num_partitions=num_partitions, time=options.time, cells=self._cells
         )
@@ -141,11 +142,11 @@ class _Worker:
             if records:
                 self._process(owned, place[0], records)
         for place in ends & self._assignment.owned.keys():
-            self._assignment.owned[place].silence.end_reached()
+            self._assignment.owned[place].end_reached()
         # 4. Silent partitions.
         now_s = time.monotonic()
         for place, owned in self._assignment.owned.items():
-            if not self._held.holds(*place) and owned.silence.needs_clock(now_s):
+            if owned.silence is not None and not self._held.holds(*place) and owned.silence.needs_clock(now_s):
                 self._output.send_clock(owned.topic, owned.partition)
         self._output.poll()
         # 5. Commit.
@@ -185,7 +186,8 @@ class _Worker:
         clock_ms = owned.processor.clock_ms
         raws = [_raw(message) for message in batch]
         out = owned.processor.process(raws)
-        owned.silence.records_read(clock_moved=owned.processor.clock_ms != clock_ms, now_s=time.monotonic())
+        if owned.silence is not None:
+            owned.silence.records_read(clock_moved=owned.processor.clock_ms != clock_ms, now_s=time.monotonic())
         self._output.send_windows(out.windows)
         self._output.send_dead_letters(owned.topic, batch, out.refusals)
         self._metering.processed(name, owned.partition, appends_ms=[raw.append_ms for raw in raws], out=out)
@@ -217,11 +219,22 @@ class _Worker:
         self._assignment.let_go(partitions)
 
 
-def _topics(config: dict[str, Any], namespace: Namespace) -> dict[str, int]:
+def kinds_of(options: IngestOptions) -> tuple[Kind, ...]:
+    """What a worker reads."""
+    return (
+        CapacityKind(),
+        LatencyKind(),
+        ResultsKind(options.measurement),
+        OutcomesKind(options.measurement, options.keys),
+    )
+
+
+def _topics(config: dict[str, Any], options: IngestOptions) -> dict[str, int]:
     """Partitions of each topic that the worker needs; raises BrokerError naming what is missing or of a wrong shape."""
-    admin = TopicAdmin(config)
-    needed = {namespace.topic(topic) for topic in (*(kind.topic for kind in KINDS), CONTROL_CELLS, CONTROL_WINDOWS)}
-    needed |= {namespace.dead_letters(kind.topic) for kind in KINDS}
+    admin, namespace = TopicAdmin(config), options.namespace
+    raw = [kind.topic for kind in kinds_of(options)]
+    needed = {namespace.topic(topic) for topic in (*raw, CONTROL_CELLS, CONTROL_WINDOWS)}
+    needed |= {namespace.dead_letters(topic) for topic in raw}
     num_partitions = admin.require(needed)
     for difference in admin.differences(namespace):
         # Event time rests on the broker's append time; other differences are an operator's choice.

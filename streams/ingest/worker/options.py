@@ -1,8 +1,9 @@
 """How an ingest worker is set up."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from schemas.settings import TimeSettings
+from schemas.attribution_keys import UNSIGNED, AttributionKeys
+from schemas.settings import MeasurementSettings, TimeSettings
 from schemas.topics import Namespace
 
 
@@ -12,7 +13,7 @@ class IngestOptions:
 
     With ``static_member`` it is the group's instance id too: a worker that a supervisor restarts at once keeps its
     partitions, without a rebalance; but a worker that stops for good is missed only after the session. Health and
-    metrics answer on loopback at ``health_port``, 0 for a free one.
+    metrics answer on loopback at ``health_port``, 0 for a free one. ``keys`` verify attribution tokens.
     """
 
     namespace: Namespace
@@ -20,6 +21,8 @@ class IngestOptions:
     worker_id: str
     health_port: int = 0
     static_member: bool = False
+    measurement: MeasurementSettings = field(default_factory=MeasurementSettings)
+    keys: AttributionKeys = UNSIGNED
 
     def __post_init__(self) -> None:
         if not self.worker_id:
