@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from subprocess import Popen
 
@@ -57,6 +58,11 @@ def metric(host: Host, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in body.splitlines() if line.startswith(name))
 
 
+def is_drained(host: Host) -> bool:
+    """By the agent's own figures: they are all of one moment, and behind what is on disk."""
+    return metric(host, "intertidal_spool_bytes") < 100_000
+
+
 def resident_bytes(process: "Popen[bytes]") -> int:
     return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -86,7 +92,7 @@ def test_a_broker_that_is_away_for_long_costs_heartbeats_alone_and_those_only_be
         TopicAdmin({"bootstrap.servers": broker.bootstrap}).create(Namespace())
         hosts = {name: agents.enter_context(running(tmp_path / name, name, broker.bootstrap)) for name in NUM_DEVICES}
         for name in hosts:
-            until(lambda name=name: told(broker.bootstrap, Namespace(), name))
+            until(partial(told, broker.bootstrap, Namespace(), name))
         assert broker.stop()
         began_s, spent_s = time.monotonic(), {name: busy_s(process) for name, (_, process) in hosts.items()}
         largest = dict.fromkeys(hosts, 0)
@@ -102,8 +108,7 @@ def test_a_broker_that_is_away_for_long_costs_heartbeats_alone_and_those_only_be
         broker.start()
         events, num_dropped = {}, {}
         for name, (host, process) in hosts.items():
-            # By the agent's own figures: they are all of one moment, and behind what is on disk.
-            until(lambda host=host: metric(host, "intertidal_spool_bytes") < 100_000, timeout_s=120.0)
+            until(partial(is_drained, host), timeout_s=120.0)
             num_dropped[name] = metric(host, "intertidal_spool_dropped_total")
             assert metric(host, 'intertidal_spool_dropped_total{log="reclaims"}') == 0.0
             process.terminate()

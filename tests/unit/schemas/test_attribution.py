@@ -2,6 +2,7 @@
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from schemas.records.measurement import ARMS
 
 OLD, NEW = (1, b"0123456789abcdef"), (7, b"fedcba9876543210fedcba9876543210")
 KEYS = AttributionKeys([OLD, NEW])
-IDS = {"request_id": "r-1", "user_id": "u-1"}
+IDS: dict[str, Any] = {"request_id": "r-1", "user_id": "u-1"}
 SAMPLE = Attribution(
     cell="us-east.3",
     segment="games",
@@ -64,7 +65,12 @@ def test_no_change_goes_unseen() -> None:
             if changed != token:
                 with pytest.raises(ValueError, match=r"^(is|does)"):
                     parse_token(changed, **IDS, keys=KEYS)
-    for ids in ({**IDS, "request_id": "r-2"}, {**IDS, "user_id": "u-2"}, {"request_id": "r-", "user_id": "1u-1"}):
+    others: list[dict[str, Any]] = [
+        {**IDS, "request_id": "r-2"},
+        {**IDS, "user_id": "u-2"},
+        {"request_id": "r-", "user_id": "1u-1"},
+    ]
+    for ids in others:
         with pytest.raises(ValueError, match="signature of key 7"):
             parse_token(token, **ids, keys=KEYS)
     for junk in ("", "A", "====", "not base64!", token[:20], token + "AAAA", "é"):
