@@ -45,8 +45,8 @@ PARTS: tuple[Part, ...] = (
         purpose="Closes event-time windows; tells silent partitions the time",
         sends=(CONTROL_WINDOWS,),
         clocks=(FLEET_CAPACITY, SERVING_LATENCY),
-        receives=(FLEET_CAPACITY, SERVING_LATENCY, CONTROL_CELLS),
-        refuses=(FLEET_CAPACITY, SERVING_LATENCY),
+        receives=(FLEET_CAPACITY, SERVING_LATENCY, RANKING_RESULTS, RANKING_OUTCOMES, CONTROL_CELLS),
+        refuses=(FLEET_CAPACITY, SERVING_LATENCY, RANKING_RESULTS, RANKING_OUTCOMES),
     ),
     Part(
         name="control",

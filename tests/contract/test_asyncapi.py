@@ -130,7 +130,7 @@ def test_every_topic_has_a_sender_and_a_receiver_or_is_not_in_use_yet() -> None:
     received = {topic.name for part in PARTS for topic in part.receives}
     assert sent | received == {topic.name for topic in TOPICS} - NOT_YET
     # Read by people and their programs alone, so far.
-    assert sent - received == {"control.state", "capacity.pools", "ranking.outcomes"}
+    assert sent - received == {"control.state", "capacity.pools"}
     assert received <= sent
 
 

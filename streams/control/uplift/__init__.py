@@ -1,0 +1,1 @@
+"""What levers earn: from windows of sums to effects by segment. Pure."""

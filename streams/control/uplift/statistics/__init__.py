@@ -1,0 +1,1 @@
+"""Estimates and their intervals, over sums by bucket of users. Pure numpy."""

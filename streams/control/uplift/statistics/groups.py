@@ -1,0 +1,61 @@
+"""Sums of one group of requests, by bucket of users. Shape legend: B buckets."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GroupSums:
+    """Weights of requests and totals of one measure, ``weight_B`` and ``total_B``, both float64 [B].
+
+    A request weighs 1, or 1 / propensity where it was drawn; a measure counts times the weight of its request. The mean
+    of the group is the ratio of the two sums (Hajek's estimate where requests are weighted). ``num_requests`` are those
+    behind it, ``weight_squared`` the sum of the squares of their weights.
+    """
+
+    weight_B: Floats
+    total_B: Floats
+    num_requests: int
+    weight_squared: float
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights."""
+        return float(self.weight_B.sum())
+
+    @property
+    def mean(self) -> float:
+        """Measure per request; NaN in an empty group."""
+        weight = self.weight
+        return float(self.total_B.sum()) / weight if weight > 0.0 else float("nan")
+
+    @property
+    def num_buckets(self) -> int:
+        """Buckets with requests."""
+        return int(np.count_nonzero(self.weight_B))
+
+    @property
+    def effective_size(self) -> float:
+        """Requests of equal weight that would be worth as much (Kish): (sum of w)^2 / sum of w^2."""
+        return self.weight * self.weight / self.weight_squared if self.weight_squared > 0.0 else 0.0
+
+    def influence_B(self) -> Floats:
+        """What each bucket adds to the mean's error, [B]: (total - mean x weight) / sum of weights; they sum up to 0.
+
+        The delta method for a ratio of sums, linear in the buckets.
+        """
+        return np.asarray((self.total_B - self.mean * self.weight_B) / self.weight, dtype=np.float64)
+
+
+def together(*groups: GroupSums) -> GroupSums:
+    """The union of groups that share no request."""
+    return GroupSums(
+        weight_B=np.sum([group.weight_B for group in groups], axis=0),
+        total_B=np.sum([group.total_B for group in groups], axis=0),
+        num_requests=sum(group.num_requests for group in groups),
+        weight_squared=sum(group.weight_squared for group in groups),
+    )
