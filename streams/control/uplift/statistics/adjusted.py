@@ -10,7 +10,7 @@ from streams.control.uplift.statistics.contrasts import mean_difference, varianc
 from streams.control.uplift.statistics.groups import GroupSums
 from streams.control.uplift.statistics.intervals import DEFAULT_INTERVALS, Interval, IntervalSettings, interval
 
-# Share of the variance that may be left. Theta is estimated too: of 64 buckets whose past tells nothing, one in a hundred
+# Share of the variance that may be left. Theta is estimated too: one past in a hundred that tells nothing of 64 buckets
 # seems to tell as much by chance.
 _WORTH_IT = 0.9
 

@@ -3,7 +3,7 @@
 Wald's ratio: effect of assignment on the outcome / effect of assignment on delivery, which is the effect on those who
 are served otherwise because of it (Imbens and Angrist, "Identification and estimation of local average treatment
 effects", Econometrica 62, 1994, p. 467), as long as what was assigned and not delivered changes nothing. By the delta
-method each bucket of users adds (z - w x ratio) / share to its error, z and w being what it adds to the two differences.
+method a bucket of users adds (z - w x ratio) / share to its error, z and w being what it adds to the two differences.
 """
 
 import math

@@ -3,7 +3,7 @@
 Each request of an arm weighs 1 / probability of the arm, so that the weights of any arm sum up to the number of all
 requests. r = sum of weights / number of all requests is 1 but for chance; its error comes from buckets of users, since
 a user's requests all fall into one arm (Fabijan et al., "Diagnosing sample ratio mismatch", KDD 2019, on why it is
-looked for at all). The p-value of an arm holds at every look: it is the inverse of the normal mixture's likelihood ratio
+looked for at all). The p-value of an arm holds at every look: it is the inverse of the normal mixture's ratio
 
     L = sqrt(v / (v + s)) exp( (r - 1)^2 s / (2 v (v + s)) )       s = TAU^2       p = min(1, 1 / L)
 
