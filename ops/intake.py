@@ -13,20 +13,23 @@ from ranking.consumer.task import IntakeLimits, Moment, task_of
 from ranking.router.events import Intake as RequestIntake
 from ranking.router.intake import refusal
 from ranking.router.policy import RouterPolicy
+from schemas.attribution_keys import UNSIGNED, AttributionKeys
 from schemas.dead_letters import RawRecord
 from schemas.epochs import epoch_of
 from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.partition import partition_for
 from schemas.records import CellDeclaration, ClockRecord, RankingRequest, RankingWork
-from schemas.settings import TimeSettings
+from schemas.settings import MeasurementSettings, TimeSettings
 from schemas.topics import (
     CONTROL_CELLS,
     CONTROL_TARGETS,
     CONTROL_WINDOWS,
     FLEET_CAPACITY,
     RANKING_ANSWERS,
+    RANKING_OUTCOMES,
     RANKING_REQUESTS,
+    RANKING_RESULTS,
     SERVING_LATENCY,
     TOPICS,
     WORK_BY_ROUTE,
@@ -36,11 +39,16 @@ from streams.ingest.aggregate import Kind
 from streams.ingest.capacity import CapacityKind
 from streams.ingest.cells import Cells
 from streams.ingest.latency import LatencyKind
+from streams.ingest.outcomes import OutcomesKind
 from streams.ingest.partition import PartitionProcessor
 from streams.ingest.partition import RawRecord as RawTopicRecord
+from streams.ingest.results import ResultsKind
 
 BY_NAME: Final[Mapping[str, Topic]] = {topic.name: topic for topic in TOPICS}
-_KINDS: Final[Mapping[str, type[Kind]]] = {FLEET_CAPACITY.name: CapacityKind, SERVING_LATENCY.name: LatencyKind}
+# What ingest reads, and refuses where it is of an undeclared cell.
+_INGESTED: Final = frozenset(
+    topic.name for topic in (FLEET_CAPACITY, SERVING_LATENCY, RANKING_RESULTS, RANKING_OUTCOMES)
+)
 _ROUTES: Final[Mapping[str, Any]] = {topic.name: route for route, topic in WORK_BY_ROUTE.items()}
 _POLICY: Final = RouterPolicy()
 # Whether work is too late is for its replica to say: no time counts here.
@@ -49,7 +57,7 @@ _ANY_MOMENT: Final = Moment(now_ns=0, broker_ms=0.0)
 
 def needs_cells(topic: Topic) -> bool:
     """Whether a topic's reader refuses records of undeclared cells."""
-    return topic.name in _KINDS
+    return topic.name in _INGESTED
 
 
 def key_of(topic: Topic, record: Struct) -> bytes | None:
@@ -73,11 +81,17 @@ def key_of(topic: Topic, record: Struct) -> bytes | None:
 class Intake:
     """Takes records in as their readers would.
 
-    ``num_partitions`` by the contract's names of topics; ``declarations`` are the cells that ingest would know.
+    ``num_partitions`` by the contract's names of topics; ``declarations`` are the cells that ingest would know, and
+    ``keys`` what it verifies attribution tokens with.
     """
 
     def __init__(
-        self, num_partitions: Mapping[str, int], *, time: TimeSettings, declarations: Iterable[CellDeclaration] = ()
+        self,
+        num_partitions: Mapping[str, int],
+        *,
+        time: TimeSettings,
+        declarations: Iterable[CellDeclaration] = (),
+        keys: AttributionKeys = UNSIGNED,
     ) -> None:
         self._num_partitions = num_partitions
         self._time = time
@@ -86,6 +100,10 @@ class Intake:
             self._cells.declare(declaration)
         self._believer = Believer(num_partitions=num_partitions[CONTROL_WINDOWS.name], time=time)
         self._decoders = {topic.name: Decoder(topic.record_types) for topic in TOPICS}
+        # How outcomes are counted has no part in which are refused.
+        counted = MeasurementSettings()
+        kinds: tuple[Kind, ...] = (CapacityKind(), LatencyKind(), ResultsKind(counted), OutcomesKind(counted, keys))
+        self._kinds = {kind.topic.name: kind for kind in kinds}
 
     def num_partitions(self, topic: Topic) -> int:
         """Partitions of a topic."""
@@ -98,7 +116,7 @@ class Intake:
         """
         record = self._decoders[topic.name].decode(raw.value)
         epoch_of(raw.headers)
-        if topic.name in _KINDS:
+        if topic.name in self._kinds:
             self._check_by_ingest(topic, raw)
         elif topic is CONTROL_WINDOWS or topic is CONTROL_TARGETS:
             self._believer.read(topic, raw)
@@ -116,7 +134,7 @@ class Intake:
     def _check_by_ingest(self, topic: Topic, raw: RawRecord) -> None:
         """Drive ingest's own processor, of this record alone: what came before it is no reason to refuse one."""
         processor = PartitionProcessor(
-            _KINDS[topic.name](),
+            self._kinds[topic.name],
             raw.partition,
             num_partitions=self._num_partitions[topic.name],
             time=self._time,

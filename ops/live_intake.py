@@ -6,6 +6,7 @@ from ops.connection import namespace, time_settings
 from ops.declared_cells import declared_cells
 from ops.errors import UserError
 from ops.intake import BY_NAME, Intake, needs_cells
+from schemas.attribution_keys import keys_from_env
 from schemas.errors import RecordError
 from schemas.kafka.admin import BrokerError, TopicAdmin
 from schemas.kafka.config import Config
@@ -30,8 +31,9 @@ def intake_of(config: Config, topic: Topic) -> Intake:
             {known.name: found[space.topic(known)] for known in BY_NAME.values()},
             time=time_settings(),
             declarations=declared,
+            keys=keys_from_env(),
         )
-    except BrokerError as error:
+    except (BrokerError, ValueError) as error:
         raise UserError(str(error)) from error
     except RecordError as error:
         raise UserError(f"{error.field}: {error.detail}") from error

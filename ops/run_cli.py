@@ -14,14 +14,16 @@ from ops.broker.locate import require_broker
 from ops.connection import namespace, time_settings
 from ops.errors import UserError
 from ops.parent_death import obey_supervisor
-from ops.telemetry.logs import set_up_logging
-from schemas.attribution_keys import keys_from_env
+from ops.telemetry.logs import get_log, set_up_logging
+from schemas.attribution_keys import KEYS_ENV, AttributionKeys, is_open_to_others, keys_from_env
 from schemas.gate import GateError
 from schemas.kafka.admin import BrokerError
 from schemas.kafka.config import BOOTSTRAP_ENV
 from schemas.kafka.producer import DeliveryError
 from schemas.records.fields import Route
 from schemas.settings import MeasurementSettings
+
+log = get_log(__name__)
 
 _ROUTES = get_args(Route)
 # Routes that one process may serve: one, or base work with extras in its headroom.
@@ -76,7 +78,7 @@ def ingest(identity: str, health_port: int) -> None:
                 health_port=health_port,
                 static_member=True,
                 measurement=MeasurementSettings.from_env(),
-                keys=keys_from_env(),
+                keys=_keys(),
             )
         )
 
@@ -136,7 +138,7 @@ def router(identity: str, health_port: int, experiment: Path | None) -> None:
 
     with _part("router"):
         policy = RouterPolicy(
-            experiment=Experiment() if experiment is None else load_experiment(experiment), keys=keys_from_env()
+            experiment=Experiment() if experiment is None else load_experiment(experiment), keys=_keys()
         )
         run_router(
             RouterOptions(
@@ -289,6 +291,14 @@ def _play_agents(scenario: str, *, base_dir: Path | None, duration_s: float | No
                 start_ms=start_ms,
             )
         )
+
+
+def _keys() -> AttributionKeys:
+    """Keys of attribution tokens; a file that others may read is still used, or nothing would be counted."""
+    keys = keys_from_env()
+    if is_open_to_others():
+        log.warning("others on this machine may read the keys of attribution tokens", file=os.environ[KEYS_ENV])
+    return keys
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from schemas.attribution_keys import MAC_BYTES, UNSIGNED, UNSIGNED_ID, AttributionKeys
+from schemas.records.fields import MAX_TIME_MS
 from schemas.records.measurement import ARMS, ArmName, DrawnDepth, DrawnUpgrade
 from schemas.segments import segment_of
 
@@ -99,7 +100,8 @@ def parse_token(token: str, *, request_id: str, user_id: str, keys: AttributionK
     cell_end = _HEAD.size + num_cell_bytes
     depth_micro, upgrade_micro = int.from_bytes(depth, "big"), int.from_bytes(upgrade, "big")
     arm, drawn_upgrade = flags & 7, flags >> 5 & 3
-    is_whole = cell_end <= end and arm < len(ARMS) and drawn_upgrade < len(_UPGRADES)
+    # A segment has a name, and the cell is held against the record's.
+    is_whole = cell_end < end and arm < len(ARMS) and drawn_upgrade < len(_UPGRADES)
     if not (is_whole and 0 < depth_micro <= MICRO and 0 < upgrade_micro <= MICRO):
         raise ValueError("is no attribution token")
     try:
@@ -129,10 +131,9 @@ def _version_1(token: str, keys: AttributionKeys) -> Attribution:
         raise ValueError("is no attribution token")
     keys.check(UNSIGNED_ID, b"", b"")
     arm: ArmName = parts[2]
-    try:
-        intake_ms = int(parts[4])
-    except ValueError:
-        raise ValueError("is no attribution token") from None
+    if not (parts[4].isdecimal() and int(parts[4]) <= MAX_TIME_MS):
+        raise ValueError("is no attribution token")
+    intake_ms = int(parts[4])
     return Attribution(cell=parts[1], segment=segment_of(parts[5]), arm=arm, intake_ms=intake_ms)
 
 

@@ -7,6 +7,7 @@ out when no outcome of its time is awaited any more.
 
 import hmac
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Final
 
 KEYS_ENV: Final = "INTERTIDAL_ATTRIBUTION_KEYS"
 MIN_KEY_BYTES: Final = 16
+# Of a new key: as long as the hash, as RFC 2104 recommends.
+KEY_BYTES: Final = 32
 MAX_KEY_ID: Final = 255
 # Of HMAC-SHA256, cut as RFC 2104 allows: half of the hash, and no less than 80 bits.
 MAC_BYTES: Final = 16
@@ -96,10 +99,26 @@ def load_keys(path: Path) -> AttributionKeys:
     return AttributionKeys(keys)
 
 
+def write_keys(path: Path, keys: Sequence[tuple[int, bytes]]) -> None:
+    """Make a file of keys that nobody else may read; raises FileExistsError rather than to overwrite one."""
+    with open(path, "x", encoding="utf-8", opener=_private) as file:
+        file.writelines(f"{key_id} {key.hex()}\n" for key_id, key in keys)
+
+
+def is_open_to_others(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether others on this machine may read the file that INTERTIDAL_ATTRIBUTION_KEYS names. Raises OSError."""
+    path = (os.environ if environ is None else environ).get(KEYS_ENV)
+    return bool(path) and bool(Path(str(path)).stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
 def keys_from_env(environ: Mapping[str, str] | None = None) -> AttributionKeys:
     """Keys of the file that INTERTIDAL_ATTRIBUTION_KEYS names; none where it is not set. Raises ValueError."""
     path = (os.environ if environ is None else environ).get(KEYS_ENV)
     return load_keys(Path(path)) if path else UNSIGNED
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, mode=0o600)
 
 
 def _mac(key: bytes, message: bytes) -> bytes:

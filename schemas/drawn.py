@@ -1,5 +1,6 @@
 """What chance has drawn of each lever for one request, as results say it and tokens and sums keep it. Pure."""
 
+from schemas.attribution import MICRO
 from schemas.records.measurement import DrawnDepth, DrawnUpgrade
 
 
@@ -22,3 +23,8 @@ def drawn_upgrade(*, is_assigned: bool, probability: float) -> DrawnUpgrade:
 def upgrade_propensity(*, is_assigned: bool, probability: float) -> float:
     """Probability of what was drawn, of which ``probability`` is that of an upgrade."""
     return probability if is_assigned else 1.0 - probability
+
+
+def in_millionths(propensity: float) -> int:
+    """Probability of what was drawn in whole millionths: at least one, for it was drawn."""
+    return max(1, round(propensity * MICRO))

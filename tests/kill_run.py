@@ -11,6 +11,7 @@ from ops.demo.ledger import Ledger
 from ops.demo.parts import Layout
 from ops.demo.pipeline import Pipeline, now_ms
 from ops.simulator.scenario import Scenario
+from schemas.attribution_keys import UNSIGNED, load_keys
 from schemas.framing import decode_as, encode
 from schemas.kafka.config import Config
 from schemas.kafka.ranges import latest_by_key, read_to_end
@@ -48,6 +49,7 @@ class KillRun:
     pressure: float
     restarts: dict[str, int]
     log_dir: Path
+    keys_path: Path | None = None
 
     def late(self, excuses: Iterable[tuple[float, float]]) -> dict[str, int]:
         """Late base answers by request, with when they were asked; none of those asked within an excuse's span."""
@@ -134,7 +136,13 @@ class KillRun:
         for key, value in latest_by_key(self.config, self.namespace.topic(CONTROL_CELLS)).items():
             cells.read(key, value)
         afresh: Values = defaultdict(set)
-        options = IngestOptions(namespace=self.namespace, time=self.scenario.time, worker_id="afresh")
+        options = IngestOptions(
+            namespace=self.namespace,
+            time=self.scenario.time,
+            worker_id="afresh",
+            measurement=self.scenario.measurement,
+            keys=UNSIGNED if self.keys_path is None else load_keys(self.keys_path),
+        )
         for kind in kinds_of(options):
             raw: dict[int, list[RawRecord]] = defaultdict(list)
             for message in read_to_end(self.config, self.namespace.topic(kind.topic)):
@@ -266,6 +274,7 @@ class FaultyRun:
             pressure=pressure,
             restarts=restarts,
             log_dir=self._layout.run_dir / "logs",
+            keys_path=self._layout.keys_path,
         )
 
     def _bring_about(self, each: Planned, pipeline: Pipeline) -> None:

@@ -25,6 +25,11 @@ class Layout:
     def hosts_dir(self) -> Path:
         return self.run_dir / "hosts"
 
+    @property
+    def keys_path(self) -> Path:
+        """The keys of attribution tokens."""
+        return self.run_dir / "attribution.keys"
+
 
 def serving_parts(
     scenario: Scenario, layout: Layout, environ: Mapping[str, str], ports: Iterator[int]

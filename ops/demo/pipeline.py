@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import socket
 import time
 import urllib.error
@@ -14,6 +15,7 @@ from ops.cells import declare
 from ops.demo.parts import Layout, agents_part, callers_part, serving_parts
 from ops.demo.supervisor import PartCommand, PartFailed, Supervisor
 from ops.simulator.scenario import Scenario
+from schemas.attribution_keys import KEY_BYTES, KEYS_ENV, write_keys
 from schemas.kafka.admin import TopicAdmin
 from schemas.kafka.config import BOOTSTRAP_ENV, NAMESPACE_ENV, Config, producer_config
 from schemas.kafka.producer import DurableProducer
@@ -44,6 +46,8 @@ class Pipeline:
         self._environ = {
             **os.environ,
             **scenario.time.to_env(),
+            **scenario.measurement.to_env(),
+            KEYS_ENV: str(layout.keys_path),
             BOOTSTRAP_ENV: str(config["bootstrap.servers"]),
             NAMESPACE_ENV: namespace.prefix,
         }
@@ -59,8 +63,10 @@ class Pipeline:
         self.stop()
 
     def prepare(self) -> None:
-        """Create the topics and declare the scenario's cells, in force from the running window on."""
+        """Create topics and a key of attribution tokens, and declare the cells, in force from the running window on."""
         TopicAdmin(self._config).create(self.namespace)
+        if not self._layout.keys_path.exists():
+            write_keys(self._layout.keys_path, [(1, secrets.token_bytes(KEY_BYTES))])
         window_ms = self.scenario.time.window_ms
         with DurableProducer(producer_config(self._config)) as producer:
             for cell in self.scenario.cells:

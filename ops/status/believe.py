@@ -7,7 +7,15 @@ from schemas.dead_letters import RawRecord
 from schemas.framing import Decoder
 from schemas.records import CandidateTarget
 from schemas.settings import TimeSettings
-from schemas.topics import CAPACITY_POOLS, CONTROL_CELLS, CONTROL_TARGETS, CONTROL_WINDOWS, SERVING_LATENCY, Topic
+from schemas.topics import (
+    CAPACITY_POOLS,
+    CONTROL_CELLS,
+    CONTROL_TARGETS,
+    CONTROL_WINDOWS,
+    SEGMENT_UPLIFT,
+    SERVING_LATENCY,
+    Topic,
+)
 from streams.control.believe import believed
 
 
@@ -20,7 +28,7 @@ class Believer:
         self._skew_ms = time.skew_ms
         self._decoders = {
             topic.name: Decoder(topic.record_types)
-            for topic in (CONTROL_CELLS, CONTROL_TARGETS, CAPACITY_POOLS, SERVING_LATENCY)
+            for topic in (CONTROL_CELLS, CONTROL_TARGETS, CAPACITY_POOLS, SERVING_LATENCY, SEGMENT_UPLIFT)
         }
 
     def read(self, topic: Topic, raw: RawRecord) -> Struct:

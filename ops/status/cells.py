@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from ops.status.facts import CellFacts, SeenInterval
+from ops.status.measured import measured_of
 from ops.status.model import (
     CellState,
     CellStatus,
@@ -50,6 +51,7 @@ def cell_status(name: str, facts: CellFacts, declaration: CellDeclaration, *, no
         num_hosts_silent=sum(w.capacity.num_hosts_silent for w in facts.capacity.values() if w.capacity is not None),
         routes=[] if latency is None else _routes(latency),
         reporters=[_reporter(seen, now_ms=now_ms) for _, seen in sorted(facts.reporters.items())],
+        measured=measured_of(facts.uplift),
     )
 
 

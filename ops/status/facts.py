@@ -7,7 +7,14 @@ from msgspec import Struct
 
 from ranking.client.fence import Fence, ShutOutError
 from schemas.epochs import NO_EPOCH
-from schemas.records import CandidateTarget, CellDeclaration, ControlWindow, LatencyInterval, PoolSnapshot
+from schemas.records import (
+    CandidateTarget,
+    CellDeclaration,
+    ControlWindow,
+    LatencyInterval,
+    PoolSnapshot,
+    SegmentUplift,
+)
 
 # Sheds and reclaims are summed over so many windows: one is over too soon to be seen.
 RECENT_WINDOWS = 5
@@ -15,6 +22,7 @@ RECENT_WINDOWS = 5
 MAX_REPORTERS = 4_000
 MAX_CELLS = 10_000
 MAX_POOLS_OF_A_CELL = 256
+MAX_SEGMENTS_OF_A_CELL = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,7 @@ class CellFacts:
     latency: dict[int, ControlWindow] = field(default_factory=dict)
     pools: dict[str, PoolSnapshot] = field(default_factory=dict)
     reporters: dict[str, SeenInterval] = field(default_factory=dict)
+    uplift: dict[str, SegmentUplift] = field(default_factory=dict)
 
     def last_capacity(self) -> ControlWindow | None:
         """The youngest capacity window."""
@@ -85,6 +94,8 @@ class Facts:
                 self._add_pool(record)
             case LatencyInterval():
                 self._add_interval(record, append_ms)
+            case SegmentUplift():
+                self._add_uplift(record)
             case _:
                 pass
 
@@ -135,6 +146,16 @@ class Facts:
             _keep_recent(cell.capacity, window)
         elif window.latency is not None:
             _keep_recent(cell.latency, window)
+
+    def _add_uplift(self, uplift: SegmentUplift) -> None:
+        cell = self._cell(uplift.cell)
+        if cell is None:
+            return
+        known = cell.uplift.get(uplift.segment)
+        if known is None and len(cell.uplift) >= MAX_SEGMENTS_OF_A_CELL:
+            return
+        if known is None or known.window_end_ms <= uplift.window_end_ms:
+            cell.uplift[uplift.segment] = uplift
 
     def _add_pool(self, pool: PoolSnapshot) -> None:
         cell = self._cell(pool.cell)

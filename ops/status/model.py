@@ -23,6 +23,8 @@ TroubleKind = Literal[
     "base_late",
     "over_limit",
     "reporter_silent",
+    "split_mismatch",
+    "guardrail_crossed",
     "part_absent",
     "part_stalled",
     "commit_unreadable",
@@ -162,6 +164,26 @@ class ReporterStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pressure: float
 
 
+class MeasuredStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is measured of a cell, of the whole where no segment is named.
+
+    ``split_p_value`` is that of the sample-ratio check, null where too little was seen. ``mismatched`` are segments in
+    which it fails, ``guardrails`` sentences about those that are crossed.
+    """
+
+    segments: list[str]
+    window_end: Time
+    baseline_version: str
+    powerful_version: str
+    num_requests: int
+    pending_requests: int
+    num_late_outcomes: int
+    split_p_value: float | None
+    mismatched: list[str]
+    guardrails: list[str]
+    is_aa: bool
+
+
 class CellStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One declared cell. ``recent_s`` is how much time the recent windows span that sheds and reclaims are summed over.
 
@@ -186,6 +208,7 @@ class CellStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     num_hosts_silent: int
     routes: list[RouteStatus]
     reporters: list[ReporterStatus]
+    measured: MeasuredStatus | None
 
 
 class PartitionStatus(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

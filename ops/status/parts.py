@@ -16,7 +16,9 @@ from ops.status.words import age, plural
 from schemas.topics import (
     CONTROL_WINDOWS,
     FLEET_CAPACITY,
+    RANKING_OUTCOMES,
     RANKING_REQUESTS,
+    RANKING_RESULTS,
     SERVING_LATENCY,
     WORK_BY_ROUTE,
     Namespace,
@@ -74,7 +76,7 @@ def parts_of(namespace: Namespace) -> tuple[Part, ...]:
     return (
         *(
             Part(name="ingest", group=namespace.group("ingest"), topic=topic, commits_horizon=True)
-            for topic in (FLEET_CAPACITY, SERVING_LATENCY)
+            for topic in (FLEET_CAPACITY, SERVING_LATENCY, RANKING_RESULTS, RANKING_OUTCOMES)
         ),
         Part(name="control", group=namespace.group("control"), topic=CONTROL_WINDOWS),
         Part(name="router", group=namespace.group("router"), topic=RANKING_REQUESTS),
@@ -95,7 +97,7 @@ def position(part: Part, committed: int | None, metadata: str | None, *, window_
     if committed is None or not part.commits_horizon:
         return Position(offset=committed)
     try:
-        progress = from_metadata(committed, metadata, window_ms=window_ms)
+        progress = from_metadata(committed, metadata, window_ms=window_ms, settings=None)
     except ProgressError as error:
         return Position(offset=committed, doubt=str(error))
     return Position(offset=max(committed, progress.last_offset + 1), largest_ms=progress.largest_ms)

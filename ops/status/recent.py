@@ -11,6 +11,7 @@ from schemas.epochs import epoch_of
 from schemas.errors import RecordError, SchemaPendingError
 from schemas.kafka.dead_letters import raw_record
 from schemas.partition import partition_for
+from schemas.segments import MAX_SEGMENTS
 from schemas.settings import TimeSettings
 from schemas.topics import (
     CAPACITY_POOLS,
@@ -18,6 +19,7 @@ from schemas.topics import (
     CONTROL_TARGETS,
     CONTROL_WINDOWS,
     REQUEST_PARTITIONS,
+    SEGMENT_UPLIFT,
     SERVING_LATENCY,
     Topic,
 )
@@ -25,11 +27,15 @@ from schemas.topics import (
 # A compacted topic still holds every record since its last clean-up: its tail is read, not the topic.
 _MAX_DECLARATIONS: Final = 10_000
 _MAX_RECORDS: Final = 4_000
+# They are larger than others.
+_MAX_UPLIFT: Final = 512
 # Of one cell and window: capacity, latency, and later results and outcomes of each of their partitions.
 _RECORDS_PER_WINDOW: Final = 2 + 2 * REQUEST_PARTITIONS
 # Room for what a controller sends again, and for a cell that is some ticks behind the others.
 _TARGETS_OF_A_CELL: Final = 8
 _POOLS_OF_A_CELL: Final = 4
+# Each segment and the whole, in any of the partitions; said once a cohort.
+_UPLIFT_OF_A_CELL: Final = MAX_SEGMENTS + 2
 _SPARE_RECORDS: Final = 64
 # Routers and replicas report once a second; whoever was heard of in this time before the newest record is shown.
 _REPORTERS_MS: Final = 30_000
@@ -67,6 +73,8 @@ class RecentReader:
             self._take(facts, CONTROL_TARGETS, older)
         pools = self._last(CAPACITY_POOLS, min(_MAX_RECORDS, _POOLS_OF_A_CELL * num_cells + _SPARE_RECORDS))
         self._take(facts, CAPACITY_POOLS, pools)
+        uplift = self._last(SEGMENT_UPLIFT, min(_MAX_UPLIFT, _UPLIFT_OF_A_CELL * num_cells))
+        self._take(facts, SEGMENT_UPLIFT, uplift)
         self._take(facts, CONTROL_WINDOWS, self._windows(facts))
         self._take(facts, SERVING_LATENCY, self._intervals())
         return facts

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from ops.status.model import CellStatus, LatencyStatus, OptionalStatus, PoolStatus, ReporterStatus, TargetStatus
+from ops.status.model import (
+    CellStatus,
+    LatencyStatus,
+    MeasuredStatus,
+    OptionalStatus,
+    PoolStatus,
+    ReporterStatus,
+    TargetStatus,
+)
 from ops.status.words import age, counts, number, plural, size
 
 Tone = Literal["plain", "good", "bad"]
@@ -38,10 +46,22 @@ def cell_sentences(cell: CellStatus, *, now: datetime) -> Iterator[Sentence]:
         yield Sentence("pool", f"{pool.accelerator}: {_pool(pool)}", "plain" if pool.usable_units else "bad")
     if not cell.pools and cell.capacity_window_end is not None:
         yield Sentence("pool", "no idle capacity is offered", "bad")
+    if cell.measured is not None:
+        yield _measured(cell.measured)
     if cell.routes:
         yield Sentence("routes", "; ".join(_route(cell)))
     if cell.reporters:
         yield _reporters(cell.reporters)
+
+
+def _measured(measured: MeasuredStatus) -> Sentence:
+    told = f"{plural(len(measured.segments), 'segment')}, {plural(measured.num_requests, 'request')}"
+    told += f" and {measured.pending_requests:,} pending" if measured.pending_requests else ""
+    late = f", {measured.num_late_outcomes:,} outcomes late" if measured.num_late_outcomes else ""
+    mode = "; A/A test" if measured.is_aa else ""
+    split = f"; SPLIT IS OFF in {', '.join(measured.mismatched)}" if measured.mismatched else ""
+    crossed = f"; at base: {'; '.join(measured.guardrails)}" if measured.guardrails else ""
+    return Sentence("measured", f"{told}{late}{mode}{split}{crossed}", "bad" if split or crossed else "plain")
 
 
 _EXTRAS = {"rma": "extras", "sbm": "upgrades"}

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
+from ops.status.measured import measured_troubles
 from ops.status.model import CellStatus, DeadLetterStatus, LatencyStatus, PartStatus, Trouble, UnreadableStatus, Verdict
 from ops.status.parts import MS_PER_S, Part, Position
 from ops.status.words import age, number, plural
@@ -59,6 +60,12 @@ def cell_troubles(
         yield Trouble(kind="no_router", subject=cell.cell, detail="no router reported in the last latency window")
     if cell.latency is not None:
         yield from _latency_troubles(cell, cell.latency)
+    if cell.measured is not None:
+        yield from measured_troubles(cell.cell, cell.measured)
+    yield from _silent_troubles(cell)
+
+
+def _silent_troubles(cell: CellStatus) -> Iterator[Trouble]:
     silent = [reporter for reporter in cell.reporters if reporter.is_silent]
     if silent:
         named = ", ".join(f"{reporter.source} for {age(reporter.age_s)}" for reporter in silent[:_NAMED_REPORTERS])

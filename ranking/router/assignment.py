@@ -11,7 +11,7 @@ from ranking.router.doses import NO_DOSE, Dose, dose_of
 from ranking.router.experiment import Experiment
 from ranking.router.upgrades import NO_UPGRADE, Upgrade, upgrade_of
 from schemas.attribution import MICRO, Attribution
-from schemas.drawn import drawn_depth, drawn_upgrade, upgrade_propensity
+from schemas.drawn import drawn_depth, drawn_upgrade, in_millionths, upgrade_propensity
 from schemas.records import CandidateTarget, RankingRequest
 from schemas.records.fields import INT64_BYTES
 
@@ -78,12 +78,7 @@ def attribution_of(request: RankingRequest, assigned: Assignment) -> Attribution
         intake_ms=request.intake_ms,
         depth=depth,
         upgrade=drawn,
-        depth_micro=_micro(dose.propensity) if depth else MICRO,
-        upgrade_micro=_micro(propensity) if drawn else MICRO,
+        depth_micro=in_millionths(dose.propensity) if depth else MICRO,
+        upgrade_micro=in_millionths(propensity) if drawn else MICRO,
         is_aa=assigned.is_aa,
     )
-
-
-def _micro(propensity: float) -> int:
-    # What was drawn had a chance, however small.
-    return max(1, round(propensity * MICRO))

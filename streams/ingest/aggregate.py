@@ -68,7 +68,7 @@ class Kind(Protocol):
     def decoder(self) -> RecordDecoder:
         """A decoder for one partition; records may share what they have in common, so nobody may change them."""
 
-    def believe(self, record: Record) -> None:
+    def believe(self, record: Record, time: TimeSettings) -> None:
         """Raise RecordError where a record contradicts itself; its fields are within their bounds already."""
 
     def event_ms(self, record: Record, append_ms: int) -> int:

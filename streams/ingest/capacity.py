@@ -35,7 +35,7 @@ class CapacityKind(NumberedKind):
     def decoder(self) -> RepeatDecoder:
         return RepeatDecoder(Decoder(self.topic.record_types))
 
-    def believe(self, record: CapacityEvent) -> None:
+    def believe(self, record: CapacityEvent, time: TimeSettings) -> None:
         if len(record.offers) > MAX_OFFERS:
             raise RecordError(
                 "invalid_field",

@@ -32,7 +32,7 @@ class LatencyKind(NumberedKind):
     def decoder(self) -> Decoder:
         return Decoder(self.topic.record_types)
 
-    def believe(self, record: LatencyInterval) -> None:
+    def believe(self, record: LatencyInterval, time: TimeSettings) -> None:
         believe_histogram(record.latency, field="latency")
         routes = [route.route for route in record.routes]
         if len(set(routes)) != len(routes):

@@ -14,9 +14,8 @@ from schemas.records.measurement import OUTCOME_SUMS
 from schemas.settings import MeasurementSettings, TimeSettings
 from schemas.topics import RANKING_OUTCOMES
 from streams.ingest.aggregate import Closed
-from streams.ingest.results import MERGED_SEGMENTS
 from streams.ingest.seen_before import ByName, SeenBefore
-from streams.ingest.strata import Segments, Strata, Stratum, kept_segments
+from streams.ingest.strata import Segments, Strata, Stratum
 
 _PLACES: Final = {"view": 0, "click": 1, "conversion": 2}
 _NO_MEASURES: Final = (0, 0, 0, 0, 0)
@@ -73,10 +72,16 @@ class OutcomesKind:
     def decoder(self) -> OutcomeDecoder:
         return OutcomeDecoder(Decoder(self.topic.record_types), self._keys)
 
-    def believe(self, record: AttributedOutcome) -> None:
+    def believe(self, record: AttributedOutcome, time: TimeSettings) -> None:
         said: Attribution = record.attribution
         if said.cell != record.cell:
             raise RecordError("invalid_field", f"its token is of {said.cell}, it says {record.cell}", field="cell")
+        # Their clocks may differ by as much as is allowed to any other.
+        early_ms = said.intake_ms - record.outcome.exposure_time_ms
+        if early_ms > time.skew_ms:
+            raise RecordError(
+                "invalid_field", f"{early_ms} ms before its request was taken in", field="exposure_time_ms"
+            )
 
     def event_ms(self, record: AttributedOutcome, append_ms: int) -> int:
         return append_ms
@@ -149,10 +154,9 @@ class OutcomesCell:
         sums = self._open.pop(window, None)
         if sums is None:
             return None
-        sizes = sums.strata.sizes()
-        kept, has_merged = kept_segments(sizes.keys(), sizes)
+        _, told, note = sums.strata.fitted()
         outcomes = OutcomesWindow(
-            strata=sums.strata.sums(kept),
+            strata=told,
             num_outcomes=sums.num_outcomes,
             num_duplicates=sums.num_duplicates,
             num_late=sums.num_late,
@@ -161,7 +165,7 @@ class OutcomesCell:
             attribution_ms=self._measurement.attribution_ms,
             value_cap_micro=self._measurement.value_cap_micro,
         )
-        return Closed(outcomes=outcomes, note=MERGED_SEGMENTS if has_merged else "")
+        return Closed(outcomes=outcomes, note=note)
 
     def _opened(self, window: int) -> _Open:
         sums = self._open.get(window)

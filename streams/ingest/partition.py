@@ -197,7 +197,7 @@ class PartitionProcessor:
         for name, time_ms in self._kind.times(record):
             if time_ms > latest_ms:
                 raise _from_the_future(name, time_ms - clock_ms)
-        self._kind.believe(record)
+        self._kind.believe(record, self._time)
 
     def _check_key(self, key: bytes | None, owner: str, *, field: str) -> None:
         if key is None or key != owner.encode():

@@ -55,8 +55,11 @@ def to_metadata(progress: Progress, *, window_ms: int, settings: str = "") -> st
     ).decode()
 
 
-def from_metadata(offset: int, metadata: str | None, *, window_ms: int, settings: str = "") -> Progress:
-    """Progress of a commit; raises ProgressError with the sentence why it cannot be gone on from."""
+def from_metadata(offset: int, metadata: str | None, *, window_ms: int, settings: str | None = "") -> Progress:
+    """Progress of a commit; raises ProgressError with the sentence why it cannot be gone on from.
+
+    ``settings`` None: whatever they are, for who only looks.
+    """
     if not metadata:
         raise ProgressError("the commit has no metadata")
     try:
@@ -67,7 +70,7 @@ def from_metadata(offset: int, metadata: str | None, *, window_ms: int, settings
         raise ProgressError(f"the commit's metadata is of version {held.v}, not {VERSION}")
     if held.w != window_ms:
         raise ProgressError(f"the commit counts windows of {held.w} ms, INTERTIDAL_WINDOW_MS is {window_ms}")
-    if held.s != settings:
+    if settings is not None and held.s != settings:
         raise ProgressError(
             f"the commit's windows are of the settings {held.s or '(none)'}, not {settings or '(none)'}"
         )

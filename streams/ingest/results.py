@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Final, Literal
 
 from schemas.buckets import bucket_of
-from schemas.drawn import drawn_depth, drawn_upgrade, upgrade_propensity
+from schemas.drawn import drawn_depth, drawn_upgrade, in_millionths, upgrade_propensity
 from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.histogram import ExponentialHistogram
@@ -16,12 +16,13 @@ from schemas.topics import RANKING_RESULTS
 from streams.ingest.aggregate import Closed
 from streams.ingest.bounds import MICRO, OTHER, bounded, largest
 from streams.ingest.seen_before import ByName, SeenBefore
-from streams.ingest.strata import Segments, Strata, Stratum, kept_segments
+from streams.ingest.strata import Segments, Strata, Stratum
 
-MERGED_SEGMENTS: Final = "segments are told together: a window has room for so many rows"
 # Model versions of a window; a cell has one of each model, and another while it is replaced.
 MAX_VERSIONS: Final = 32
 _US_PER_MS: Final = 1_000.0
+# As little as an attribution token can say.
+MIN_PROPENSITY: Final = 1.0 / MICRO
 # Of doses that come to the same number of candidates the probabilities are summed up as float.
 _ROUNDING: Final = 1e-9
 
@@ -40,15 +41,20 @@ class ResultsKind:
     def decoder(self) -> Decoder:
         return Decoder(self.topic.record_types)
 
-    def believe(self, record: RankingResult) -> None:
+    def believe(self, record: RankingResult, time: TimeSettings) -> None:
         if record.arm not in ("", *ARMS):
             raise RecordError("invalid_field", f"{record.arm!r} is no arm", field="arm")
         if record.dose > record.full_dose > 0:
             raise RecordError("invalid_field", f"{record.dose} of {record.full_dose} extras", field="dose")
-        if record.full_dose and record.dose_propensity <= 0.0:
-            raise RecordError("invalid_field", "what was drawn had no chance", field="dose_propensity")
-        if record.upgrade_assigned and record.upgrade_propensity <= 0.0:
-            raise RecordError("invalid_field", "what was drawn had no chance", field="upgrade_propensity")
+        upgrade = upgrade_propensity(is_assigned=record.upgrade_assigned, probability=record.upgrade_propensity)
+        for field, chance, is_drawn in (
+            ("arm_propensity", record.arm_propensity, record.arm_propensity > 0.0),
+            ("dose_propensity", record.dose_propensity, record.full_dose > 0),
+            ("upgrade_propensity", upgrade, record.upgrade_assigned or record.upgrade_propensity < 1.0),
+        ):
+            # One such request would outweigh all others.
+            if is_drawn and chance < MIN_PROPENSITY:
+                raise RecordError("invalid_field", f"what was drawn had a chance of {chance:g}", field=field)
 
     def event_ms(self, record: RankingResult, append_ms: int) -> int:
         return record.intake_ms
@@ -138,11 +144,10 @@ class ResultsCell:
         sums = self._open.pop(window, None)
         if sums is None:
             return None
-        sizes = sums.strata.sizes()
-        kept, has_merged = kept_segments({segment for segment, _ in sums.guards} | sizes.keys(), sizes)
+        kept, told, note = sums.strata.fitted(segment for segment, _ in sums.guards)
         named, _ = largest({f"{route}\0{name}": num for (route, name), num in sums.versions.items()}, MAX_VERSIONS)
         results = ResultsWindow(
-            strata=sums.strata.sums(kept),
+            strata=told,
             guards=_guards(sums.guards, kept),
             versions=[
                 VersionTally(route=route, model_version=version, num_results=sums.versions[route, version])
@@ -153,7 +158,7 @@ class ResultsCell:
             num_late=sums.num_late,
             cohort_ms=self._cohort_ms,
         )
-        return Closed(results=results, note=MERGED_SEGMENTS if has_merged else "")
+        return Closed(results=results, note=note)
 
     def _counted(self, record: RankingResult, segment: str, arm: ArmName) -> tuple[Stratum, tuple[int, ...]]:
         propensity = record.dose_propensity if record.dose_propensity < 1.0 - _ROUNDING else 1.0
@@ -200,7 +205,8 @@ _GUARD_COUNTS: Final = tuple(name for name in ArmGuard.__struct_fields__ if name
 
 
 def _weight_micro(propensity: float) -> int:
-    return round(MICRO / propensity) if propensity > 0.0 else 0
+    """Weight of what was drawn, from the same millionths as those in the token, so that outcomes have that weight."""
+    return round(MICRO * MICRO / in_millionths(propensity)) if propensity > 0.0 else 0
 
 
 def _request_id(record: RankingResult) -> str:

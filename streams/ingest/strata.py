@@ -1,19 +1,23 @@
 """Sums by stratum and bucket of users, as results and outcomes are counted alike. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from schemas.records import StratumSums
 from schemas.records.measurement import ArmName, DrawnDepth, DrawnUpgrade
+from schemas.segments import MAX_SEGMENTS
 from streams.ingest.bounds import MAX_COUNT, OTHER, largest
 
-# As many segments as traffic is told apart by.
-MAX_SEGMENTS = 64
 # Told apart while a window is open, in the order of the log; the rest are other from the start.
-MAX_TRACKED = 1_024
-# Rows of a window, one for each stratum and bucket: a record of at most some 500 kB.
-MAX_ROWS = 16_384
+MAX_TRACKED: Final = 1_024
+# Numbers of a window, a row of them for each stratum and bucket: 16,384 rows of results, 8,738 of outcomes. At six
+# bytes each, as sums of hundreds of thousands in micro-units have, a record of 800 kB: brokers by default take 1 MB.
+MAX_NUMBERS: Final = 131_072
+# How many cohorts are told as one before segments are: an effect then waits longer, and is known all the same.
+MAX_COHORTS_TOGETHER: Final = 16
+MERGED_COHORTS: Final = "cohorts of intake are told together: a window has room for so many rows"
+MERGED_SEGMENTS: Final = "segments and cohorts of intake are told together: a window has room for so many rows"
 
 
 class Stratum(NamedTuple):
@@ -42,6 +46,14 @@ class Segments:
         return segment
 
 
+class Fitted(NamedTuple):
+    """What a record has room for: the segments that are told apart, every stratum in order, and what one must know."""
+
+    segments: frozenset[str]
+    strata: list[StratumSums]
+    note: str
+
+
 class Strata:
     """Rows of whole numbers, summed up by stratum and bucket."""
 
@@ -59,36 +71,49 @@ class Strata:
             for column, number in enumerate(row):
                 held[column] += number
 
-    def sizes(self) -> Counter[str]:
-        """Rows by segment: those that add most to a record are the most telling too."""
-        sizes: Counter[str] = Counter()
+    def fitted(self, segments: Iterable[str] = ()) -> Fitted:
+        """Everything, told so coarsely that a record has room for it; ``segments`` are counted elsewhere too.
+
+        At most MAX_SEGMENTS segments are told apart, the others are ``(other)``. As long as there are too many numbers,
+        twice as many cohorts are told together, as the newest of them, up to MAX_COHORTS_TOGETHER; then half as many
+        segments, those of the fewest rows go first; at last all cohorts. What is left then always has room.
+        """
+        sizes = Counter(dict.fromkeys(segments, 0))
         for stratum, buckets in self._rows.items():
             sizes[stratum.segment] += len(buckets)
-        return sizes
+        limit, together, note = MAX_SEGMENTS, 1, ""
+        while True:
+            kept = frozenset(largest(sizes, limit)[0])
+            newest = self._newest(together)
+            told = self._told(kept, {cohort: newest[cohort // together] for cohort in self._cohorts()})
+            if told._num_numbers() <= MAX_NUMBERS or (not kept and len(newest) == 1):
+                return Fitted(kept, [_stratum_sums(*each) for each in sorted(told._rows.items())], note)
+            if kept and together >= MAX_COHORTS_TOGETHER:
+                limit, note = min(limit, len(kept)) // 2, MERGED_SEGMENTS
+            else:
+                together, note = together * 2, note or MERGED_COHORTS
 
-    def sums(self, kept: frozenset[str]) -> list[StratumSums]:
-        """Every stratum in order, segments that are not kept as ``(other)``."""
-        merged = Strata(self._num_columns)
+    def _cohorts(self) -> set[int]:
+        return {stratum.cohort for stratum in self._rows}
+
+    def _newest(self, together: int) -> dict[int, int]:
+        """The newest cohort that there is of each group of so many."""
+        return {cohort // together: cohort for cohort in sorted(self._cohorts())}
+
+    def _told(self, kept: frozenset[str], cohort_names: Mapping[int, int]) -> "Strata":
+        told = Strata(self._num_columns)
         for stratum, buckets in self._rows.items():
-            name = stratum.segment if stratum.segment in kept else OTHER
+            segment = stratum.segment if stratum.segment in kept else OTHER
+            name = stratum._replace(segment=segment, cohort=cohort_names[stratum.cohort])
             for bucket, row in buckets.items():
-                merged.add(stratum._replace(segment=name), bucket, row)
-        return [_stratum_sums(stratum, buckets) for stratum, buckets in sorted(merged._rows.items())]
+                told.add(name, bucket, row)
+        return told
+
+    def _num_numbers(self) -> int:
+        return self._num_columns * sum(map(len, self._rows.values()))
 
 
-def kept_segments(names: Iterable[str], sizes: Counter[str]) -> tuple[frozenset[str], bool]:
-    """Segments that a window tells apart, and whether rows had to be saved beyond the usual bound."""
-    totals = {name: sizes[name] for name in names}
-    limit = MAX_SEGMENTS
-    kept, rest = largest(totals, limit)
-    # What stands together has at most as many rows as apart.
-    while len(kept) > 1 and sum(totals[name] for name in kept) > MAX_ROWS:
-        limit //= 2
-        kept, rest = largest(totals, limit)
-    return frozenset(kept), bool(rest) and limit < MAX_SEGMENTS
-
-
-def _stratum_sums(stratum: Stratum, buckets: dict[int, list[int]]) -> StratumSums:
+def _stratum_sums(stratum: Stratum, buckets: Mapping[int, Sequence[int]]) -> StratumSums:
     order = sorted(buckets)
     return StratumSums(
         segment=stratum.segment,

@@ -1,6 +1,7 @@
 """Attribution tokens: what comes back is what was put in, and nothing that was changed is believed."""
 
 import base64
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.attribution import MAX_TOKEN_LENGTH, MICRO, Attribution, parse_token, token_length
-from schemas.attribution_keys import KEYS_ENV, UNSIGNED, AttributionKeys, keys_from_env, load_keys
+from schemas.attribution_keys import (
+    KEYS_ENV,
+    UNSIGNED,
+    AttributionKeys,
+    is_open_to_others,
+    keys_from_env,
+    load_keys,
+    write_keys,
+)
 from schemas.records.measurement import ARMS
 
 OLD, NEW = (1, b"0123456789abcdef"), (7, b"fedcba9876543210fedcba9876543210")
@@ -106,11 +115,37 @@ def test_tokens_of_the_first_version_are_still_read() -> None:
     found = parse_token("1|us-east|rma|64|1796000000123|", **IDS)
     assert found == Attribution(cell="us-east", segment="(none)", arm="rma", intake_ms=1_796_000_000_123)
     assert parse_token("1|us-east|rma|64|5|a|b", **IDS).segment == "a|b"
-    for broken in ("1|us-east|rma|64|x|", "1|us-east", "3|us-east|rma|64|5|", "1|us-east|all|64|5|"):
+    for broken in (
+        "1|us-east|rma|64|x|",
+        "1|us-east|rma|64|-5|",
+        f"1|us-east|rma|64|{'9' * 17}|",
+        "1|us-east",
+        "3|us-east|rma|64|5|",
+        "1|us-east|all|64|5|",
+    ):
         with pytest.raises(ValueError, match="is no attribution token"):
             parse_token(broken, **IDS)
     with pytest.raises(ValueError, match="is not signed"):
         parse_token("1|us-east|rma|64|5|", **IDS, keys=KEYS)
+
+
+def test_a_token_without_a_segment_is_none() -> None:
+    nameless = replace(SAMPLE, segment="").token(**IDS)
+    with pytest.raises(ValueError, match="is no attribution token"):
+        parse_token(nameless, **IDS)
+
+
+def test_a_file_of_keys_is_written_for_nobody_else(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    write_keys(path, [OLD, NEW])
+    assert (load_keys(path).signing_id, path.stat().st_mode & 0o777) == (NEW[0], 0o600)
+    with pytest.raises(FileExistsError):
+        write_keys(path, [NEW])
+    environ = {KEYS_ENV: str(path)}
+    assert not is_open_to_others(environ)
+    assert not is_open_to_others({})
+    path.chmod(0o644)
+    assert is_open_to_others(environ)
 
 
 def test_a_file_of_keys(tmp_path: Path) -> None:
