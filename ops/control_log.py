@@ -103,7 +103,7 @@ class ControlLog:
                 snapshot, epoch = decoder.decode(raw.value), epoch_of(raw.headers)
             except (RecordError, SchemaPendingError):
                 continue
-            if not isinstance(snapshot, ControllerSnapshot) or snapshot.cell not in facts:
+            if not isinstance(snapshot, ControllerSnapshot) or snapshot.cell not in facts or snapshot.segment:
                 continue
             if epoch < epochs.get(snapshot.cell, NO_EPOCH):
                 continue

@@ -1,4 +1,4 @@
-"""What a run says against what was said live: windows, targets and pools, each by what it is about. Pure.
+"""What a run says against what was said live: windows, targets, pools and uplift, each by what it is about. Pure.
 
 A record that was said twice counts once, a second one that differs counts too: a pool whose split comes later is said
 twice a window. Only what the run covers is compared: of each cell the windows from its first to its last one.
@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from schemas.avro import encode_body
-from schemas.records import CandidateTarget, ControlWindow, PoolSnapshot, WindowRef
-from schemas.topics import CAPACITY_POOLS, CONTROL_TARGETS, CONTROL_WINDOWS, Topic
+from schemas.records import CandidateTarget, ControlWindow, PoolSnapshot, SegmentUplift, WindowRef
+from schemas.topics import CAPACITY_POOLS, CONTROL_TARGETS, CONTROL_WINDOWS, SEGMENT_UPLIFT, Topic
 
 # Sentences in which figures are written out: they differ wherever a figure does.
 _WORDS: Final = frozenset({"detail", "coverage_detail", "allocation_detail", "note"})
@@ -21,7 +21,7 @@ MAX_LISTED: Final = 1_000
 
 
 class About(NamedTuple):
-    """What a record is about: ``what`` is a window's kind and source, a pool's accelerator, or empty."""
+    """What a record is about: ``what`` is a window's kind and source, a pool's accelerator, a segment, or empty."""
 
     cell: str
     window_index: int
@@ -75,15 +75,16 @@ FAMILIES: Final = (
     Family("windows", CONTROL_WINDOWS),
     Family("targets", CONTROL_TARGETS),
     Family("pools", CAPACITY_POOLS),
+    Family("uplift", SEGMENT_UPLIFT),
 )
 
 Digests = dict[About, list[bytes]]
 
 
 def about(record: Struct) -> About | None:
-    """What a record is about; None for what is not compared: commands are no windows."""
+    """What a record is about; None for what is not compared: no window, or one that a replay does not make."""
     match record:
-        case ControlWindow(kind="command"):
+        case ControlWindow(kind="command" | "results" | "outcomes"):
             return None
         case ControlWindow():
             return About(record.cell, record.window_index, f"{record.kind} of {record.source_partition}")
@@ -91,6 +92,8 @@ def about(record: Struct) -> About | None:
             return About(record.cell, record.window_index, "")
         case PoolSnapshot():
             return About(record.cell, record.window_index, record.accelerator)
+        case SegmentUplift():
+            return About(record.cell, record.window_index, record.segment)
     return None
 
 
@@ -99,7 +102,7 @@ def end_ms(record: Struct) -> int:
     match record:
         case ControlWindow():
             return record.end_ms
-        case CandidateTarget() | PoolSnapshot():
+        case CandidateTarget() | PoolSnapshot() | SegmentUplift():
             return record.window_end_ms
     raise AssertionError(type(record).__name__)
 

@@ -4,7 +4,7 @@ The two raw partitions of one number hold the same cells, and lead to the partit
 Both are read here, and their windows leave in order of the index: what a controller sees then does not depend on which
 of the two was read faster, and neither kind runs ahead by more windows than a controller lets wait.
 
-    group T     commands heard from tick T on, capacity windows of T, latency windows of T
+    group T     what else was heard from tick T on, capacity windows of T, latency windows of T
     it leaves   when both processors have closed T, or have come to the end of their range
 
 Progress. What is durable is every group below G and every refusal up to the last offset read. A processor that is ahead
@@ -15,7 +15,8 @@ offset processed" are moved on to what has really left.
 
 import dataclasses
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import dropwhile
 from typing import Final
 
 from ops.replay.commands import Heard
@@ -60,7 +61,10 @@ class _Side:
 
 
 class IngestReplay:
-    """Windows of one partition number, from where ``starts`` says (by the name of the kind)."""
+    """Windows of one partition number, from where ``starts`` says (by the name of the kind).
+
+    ``others`` are the records that are taken from control.windows as they stand, in the order in which they counted.
+    """
 
     def __init__(
         self,
@@ -70,7 +74,7 @@ class IngestReplay:
         time: TimeSettings,
         cells: Cells,
         starts: Mapping[str, Progress],
-        commands: Sequence[Heard] = (),
+        others: Iterable[Heard] = (),
     ) -> None:
         self._time = time
         self._sides: dict[str, _Side] = {
@@ -93,7 +97,8 @@ class IngestReplay:
             (start.next_window for start in starts.values() if start.next_window is not None), default=None
         )
         left = self._next_group
-        self._commands = deque(each for each in commands if left is None or each.from_window >= left)
+        self._others = dropwhile(lambda each: left is not None and each.from_window < left, others)
+        self._next_other = next(self._others, None)
         self._groups: defaultdict[int, list[ControlWindow]] = defaultdict(list)
         self.num_refused = 0
 
@@ -132,14 +137,15 @@ class IngestReplay:
             return []
         out: list[Said] = []
         for index in sorted(index for index in self._groups if index < closed):
-            out += self._heard(index)
+            out += self._heard_by(index)
             windows = self._groups.pop(index)
             # The sides are read in whatever order their clocks ask for.
             windows.sort(key=lambda window: (window.kind, window.cell))
             out += [_said(window) for window in windows]
-        if all(side.is_over for side in self._sides.values()):
-            closed = max([closed, *(each.from_window + 1 for each in self._commands)])
-        out += self._heard(closed - 1)
+        out += self._heard_by(closed - 1)
+        while all(side.is_over for side in self._sides.values()) and self._next_other is not None:
+            closed = self._next_other.from_window + 1
+            out += self._heard_by(closed - 1)
         self._next_group = max(closed, self._next_group or 0)
         return out
 
@@ -157,10 +163,11 @@ class IngestReplay:
         ends = [side.next_window for side in self._sides.values() if side.next_window is not None]
         return max(ends, default=0)
 
-    def _heard(self, index: int) -> list[Said]:
+    def _heard_by(self, index: int) -> list[Said]:
         out = []
-        while self._commands and self._commands[0].from_window <= index:
-            out.append(_said(self._commands.popleft().window))
+        while self._next_other is not None and self._next_other.from_window <= index:
+            out.append(_said(self._next_other.window))
+            self._next_other = next(self._others, None)
         return out
 
     def _progress(self, side: _Side) -> Progress:

@@ -10,6 +10,7 @@ from schemas.topics import (
     CONTROL_TARGETS,
     CONTROL_WINDOWS,
     FLEET_CAPACITY,
+    SEGMENT_UPLIFT,
     SERVING_LATENCY,
     Namespace,
     PlannedTopic,
@@ -18,10 +19,12 @@ from schemas.topics import (
 )
 
 SHADOW: Final = "replay."
+# Old logs that were imported: shadow topics as well.
+IMPORTED: Final = "import."
 # Without a dot: whoever deletes the topics of `replay.a.` must not meet those of another run.
 _RUN: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 # What a run says, and whose refused records it keeps.
-OUTPUTS: Final[tuple[Topic, ...]] = (CONTROL_WINDOWS, CONTROL_TARGETS, CAPACITY_POOLS, CONTROL_STATE)
+OUTPUTS: Final[tuple[Topic, ...]] = (CONTROL_WINDOWS, CONTROL_TARGETS, CAPACITY_POOLS, SEGMENT_UPLIFT, CONTROL_STATE)
 REFUSED: Final[tuple[Topic, ...]] = (FLEET_CAPACITY, SERVING_LATENCY, CONTROL_WINDOWS)
 RUN_LOG: Final = "run"
 # A run is small beside its source, and is kept until somebody deletes it.
@@ -31,11 +34,16 @@ _COMPACTED: Final = {"cleanup.policy": "compact", "message.timestamp.type": "Log
 
 def run_namespace(live: Namespace, run: str) -> Namespace:
     """Namespace of a run of a pipeline; raises ValueError for a name that is none and for a run of a run."""
-    if not _RUN.fullmatch(run):
-        raise ValueError(f"{run!r} is no name of a run: up to 40 of a-z, 0-9, - and _, a letter or digit first")
+    check_run_name(run)
     if SHADOW in live.prefix:
         raise ValueError(f"namespace {live.prefix} is that of a replay; a replay is made of a live pipeline only")
     return Namespace(f"{live.prefix}{SHADOW}{run}.")
+
+
+def check_run_name(run: str) -> None:
+    """Raise ValueError for a name that no run may have."""
+    if not _RUN.fullmatch(run):
+        raise ValueError(f"{run!r} is no name of a run: up to 40 of a-z, 0-9, - and _, a letter or digit first")
 
 
 def run_log(space: Namespace) -> str:
@@ -54,7 +62,7 @@ def run_of(live: Namespace, topic: str) -> str | None:
 
 def require_shadow(space: Namespace, topic: str) -> None:
     """The last fence: an assertion that a topic is one of a run, before anything is sent to it."""
-    assert SHADOW in space.prefix, space
+    assert SHADOW in space.prefix or IMPORTED in space.prefix, space
     assert topic.startswith(space.prefix), topic
 
 

@@ -4,6 +4,7 @@
     manifest                  what the run is made of
     progress/PART/PARTITION   where to go on
     start/CELL, state/CELL    state that a cell's controller begins with, and its state now, as the live table has it
+    .../CELL/SEGMENT          what is measured of a segment, beside the state of its cell
 
 Progress and states are written in one transaction with the records that they are of. So whoever reads the log after a
 crash finds exactly what has been said, and no record is said twice or left out.
@@ -19,7 +20,8 @@ from msgspec import Struct
 
 import schemas
 import streams
-from streams.control.state import CellState, decode_state, encode_state
+from streams.control.state import CellState, decode_state, encode_state, with_segments
+from streams.control.uplift.state import SegmentSums, decode_sums, encode_sums
 
 MANIFEST_KEY: Final = b"manifest"
 VERSION: Final = 1
@@ -96,6 +98,7 @@ def read_run_log(latest: Mapping[bytes, bytes]) -> RunLog:
     """The log from its last value of each key; raises RunLogError for what another release has written."""
     log = RunLog()
     starts: dict[str, CellState] = {}
+    segments: dict[str, dict[str, SegmentSums]] = {}
     try:
         for key, value in latest.items():
             name = key.decode()
@@ -104,14 +107,20 @@ def read_run_log(latest: Mapping[bytes, bytes]) -> RunLog:
             elif name.startswith(_PROGRESS):
                 part, _, partition = name.removeprefix(_PROGRESS).partition("/")
                 log.progress[part, int(partition)] = msgspec.json.decode(value, type=PartProgress)
-            elif name.startswith(_STATE):
-                log.states[name.removeprefix(_STATE)] = decode_state(value)
-            elif name.startswith(_START):
-                starts[name.removeprefix(_START)] = decode_state(value)
+            elif name.startswith((_STATE, _START)):
+                # No cell's name has a slash.
+                kind, cell, *segment = name.split("/", 2)
+                if segment:
+                    segments.setdefault(f"{kind}/{cell}", {})[segment[0]] = decode_sums(value)
+                else:
+                    (log.states if name.startswith(_STATE) else starts)[cell] = decode_state(value)
     except ValueError as error:
         raise RunLogError(f"the log of the run cannot be read: {error}") from error
     if log.manifest is not None and log.manifest.version != VERSION:
         raise RunLogError(f"the run is of version {log.manifest.version}, this release goes on with {VERSION}")
+    for kind, states in ((_START, starts), (_STATE, log.states)):
+        for cell, state in states.items():
+            states[cell] = with_segments(state, segments.get(f"{kind}{cell}", {}))
     log.states = {**starts, **log.states}
     return log
 
@@ -120,14 +129,20 @@ def progress_key(part: str, partition: int) -> bytes:
     return f"{_PROGRESS}{part}/{partition}".encode()
 
 
-def state_record(state: CellState) -> tuple[bytes, bytes]:
-    """Key and value of a state."""
-    return f"{_STATE}{state.cell}".encode(), encode_state(state)
+def state_records(state: CellState) -> dict[bytes, bytes]:
+    """Keys and values of a state."""
+    return _records(_STATE, state)
 
 
-def start_record(state: CellState) -> tuple[bytes, bytes]:
-    """Key and value of the state that a cell begins with."""
-    return f"{_START}{state.cell}".encode(), encode_state(state)
+def start_records(state: CellState) -> dict[bytes, bytes]:
+    """Keys and values of the state that a cell begins with."""
+    return _records(_START, state)
+
+
+def _records(kind: str, state: CellState) -> dict[bytes, bytes]:
+    segments = sorted(state.measured.segments.items())
+    beside = {f"{kind}{state.cell}/{name}".encode(): encode_sums(sums) for name, sums in segments}
+    return {**beside, f"{kind}{state.cell}".encode(): encode_state(state)}
 
 
 def code_version() -> str:

@@ -5,7 +5,7 @@ from msgspec import Struct
 
 from ops.replay.names import run_log, run_namespace, run_of, shadow_topics
 from ops.replay.planning import Planned
-from ops.replay.run_log import MANIFEST_KEY, Manifest, RunLog, RunLogError, read_run_log, start_record
+from ops.replay.run_log import MANIFEST_KEY, Manifest, RunLog, RunLogError, read_run_log, start_records
 from schemas.kafka.admin import TopicAdmin
 from schemas.kafka.config import Config, producer_config
 from schemas.kafka.producer import DurableProducer
@@ -57,9 +57,9 @@ class Runs:
             for message in read_to_end(self._config, self._live.topic(CONTROL_CELLS)):  # 2
                 producer.send(space.topic(CONTROL_CELLS), message.value() or b"", key=message.key())
             for begin in planned.begins.values():  # 3
-                key, value = start_record(begin.state)
                 partition = partition_for(begin.state.cell.encode(), manifest.num_partitions)
-                producer.send(run_log(space), value, key=key, partition=partition)
+                for key, value in start_records(begin.state).items():
+                    producer.send(run_log(space), value, key=key, partition=partition)
             producer.drain()
             self._write(producer, space, manifest)  # 4
 

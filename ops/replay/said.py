@@ -10,11 +10,15 @@ from schemas.topics import Topic
 
 
 class Said(NamedTuple):
-    """One record; ``topic`` is the contract's name, without a namespace."""
+    """One record; ``topic`` is the contract's name, without a namespace.
+
+    ``time_ms`` is its time where a topic keeps the producer's, 0 for the time at which it is sent.
+    """
 
     topic: str
     key: bytes
     record: Struct
+    time_ms: int = 0
 
 
 def refused(topic: Topic, letter: DeadLetter) -> Said:

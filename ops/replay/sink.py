@@ -43,10 +43,10 @@ class Sink:
         producer = self._producer
         try:
             producer.begin_transaction()
-            for topic, key, record in said:
-                self._produce(self._space.prefix + topic, key, frame(record), -1)
+            for topic, key, record, time_ms in said:
+                self._produce(self._space.prefix + topic, key, frame(record), time_ms=time_ms)
             for key, value in log.items():
-                self._produce(self._log_topic, key, value, self._log_partition)
+                self._produce(self._log_topic, key, value, partition=self._log_partition)
             producer.commit_transaction(_TIMEOUT_S)
         except KafkaException as error:
             raise DeliveryError((self._failure or error.args[0]).str()) from error
@@ -55,11 +55,13 @@ class Sink:
         """Let the connections go; a transaction in the making is left to the next sink of this name."""
         self._producer.close()
 
-    def _produce(self, topic: str, key: bytes, value: bytes, partition: int) -> None:
+    def _produce(self, topic: str, key: bytes, value: bytes, *, partition: int = -1, time_ms: int = 0) -> None:
         require_shadow(self._space, topic)
         while True:
             try:
-                self._producer.produce(topic, value, key=key, partition=partition, on_delivery=self._delivered)
+                self._producer.produce(
+                    topic, value, key=key, partition=partition, timestamp=time_ms, on_delivery=self._delivered
+                )
             except BufferError:
                 self._producer.poll(0.05)
             else:

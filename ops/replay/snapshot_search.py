@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from confluent_kafka import Consumer
 
-from ops.replay.snapshots import Begin, Pivots
+from ops.replay.snapshots import Begin, Pivots, WholeStates
 from schemas.errors import RecordError
 from schemas.framing import Decoder
 from schemas.kafka.config import Config, consumer_config
@@ -16,7 +16,8 @@ from schemas.records import ControllerSnapshot, ControlWindow
 from schemas.settings import TimeSettings
 from schemas.topics import CONTROL_STATE, CONTROL_WINDOWS, Namespace
 from streams.control.believe import believed
-from streams.control.state import CellState, StateError, decode_state
+from streams.control.state import CellState, StateError
+from streams.control.uplift.state import SumsError
 
 
 def begins(
@@ -42,13 +43,16 @@ def begins(
 
 def _chosen(config: Config, live: Namespace, *, before_ms: int | None) -> dict[str, CellState]:
     decoder = Decoder(CONTROL_STATE.record_types)
+    whole = WholeStates()
     chosen: dict[str, CellState] = {}
     for message in read_to_end(config, live.topic(CONTROL_STATE)):
         # What another release wrote, or cannot be read, is no place to begin.
-        with suppress(RecordError, StateError):
+        with suppress(RecordError, StateError, SumsError):
             snapshot = decoder.decode(message.value())
             assert isinstance(snapshot, ControllerSnapshot)
-            state = decode_state(snapshot.state)
+            state = whole.see(snapshot)
+            if state is None:
+                continue
             known = chosen.get(snapshot.cell)
             if before_ms is None:
                 chosen.setdefault(snapshot.cell, state)

@@ -1,15 +1,17 @@
 """Where in control.windows a snapshot was made. Pure.
 
-A snapshot of control.state is the state after a tick. It says up to which windows of the two kinds it knows the log,
-and the record that led to the tick is one of those two: whichever came later. From behind that record on the same log
-gives the same ticks. Windows before it would be passed over as known, but commands would be heard a second time.
+A snapshot of control.state is the state after a tick, what is measured of each segment in records before it. It says up
+to which windows of the two kinds it knows the log, and the record that led to the tick is one of those two: whichever
+came later. From behind that record on the same log gives the same ticks. Windows before it would be passed over as
+known, but commands would be heard a second time.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from schemas.records import ControlWindow
-from streams.control.state import CellState
+from schemas.records import ControllerSnapshot, ControlWindow
+from streams.control.state import CellState, decode_state, with_segments
+from streams.control.uplift.state import ALL, SegmentSums, decode_sums
 
 
 class Begin(NamedTuple):
@@ -17,6 +19,30 @@ class Begin(NamedTuple):
 
     state: CellState
     passed_offset: int
+
+
+class WholeStates:
+    """Puts together what stands in control.state: sums of segments, and the state of their cell behind them."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, dict[str, SegmentSums]] = {}
+        self._windows: dict[str, int] = {}
+
+    def see(self, snapshot: ControllerSnapshot) -> CellState | None:
+        """State of a cell after the snapshot; None before, and where sums of a segment that it knows are not there.
+
+        Raises StateError and SumsError.
+        """
+        cell = snapshot.cell
+        if self._windows.get(cell) != snapshot.window_index:
+            self._windows[cell], self._sums[cell] = snapshot.window_index, {}
+        sums = self._sums[cell]
+        if snapshot.segment:
+            sums[snapshot.segment] = decode_sums(snapshot.state)
+            return None
+        state = decode_state(snapshot.state)
+        is_whole = not state.measured.applied or {*state.measured.names, ALL} <= sums.keys()
+        return with_segments(state, sums) if is_whole else None
 
 
 class Pivots:

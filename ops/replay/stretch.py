@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from ops.replay.run_log import PartProgress, Place, progress_key, state_record
+from ops.replay.run_log import PartProgress, Place, progress_key, state_records
 from ops.replay.said import Said
 from ops.replay.sink import Sink
 from streams.control.state import CellState
@@ -47,7 +47,9 @@ class Stretch:
             num_refused=num_refused,
             is_done=is_done,
         )
-        log = {self._key: msgspec.json.encode(self._progress), **dict(map(state_record, states.values()))}
+        log = {self._key: msgspec.json.encode(self._progress)}
+        for state in states.values():
+            log |= state_records(state)
         self._sink.write(self._said, log)
         self._said = []
         self._num_read = 0

@@ -16,7 +16,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, Message
 
-from ops.replay.commands import Heard, heard
+from ops.replay.commands import as_they_counted, heard
 from ops.replay.control_part import ControlReplay
 from ops.replay.ingest_part import KINDS, IngestReplay
 from ops.replay.names import run_log, run_namespace
@@ -98,13 +98,15 @@ class Job:
     def _ingest(self, partition: int, before: PartProgress, stretch: Stretch, *, pace: Pace, report: Report) -> None:
         spans = {kind.name: self._span(kind.topic.name, partition) for kind in KINDS}
         starts: dict[str, Progress] = {name: self._start(span, before.places.get(name)) for name, span in spans.items()}
+        live_windows = self._span(CONTROL_WINDOWS.name, partition)
+        others = heard(self._live_windows(live_windows))
         replay = IngestReplay(
             partition,
             num_partitions=self.manifest.num_partitions,
             time=self.time,
             cells=self._cells(),
             starts=starts,
-            commands=self._commands(partition),
+            others=as_they_counted(others, self._live_windows(live_windows)),
         )
 
         def write(*, is_done: bool) -> None:
@@ -169,7 +171,7 @@ class Job:
         if INGEST not in self.manifest.parts:
             return self.live.topic(CONTROL_WINDOWS), self._span(CONTROL_WINDOWS.name, partition)
         topic = self.space.topic(CONTROL_WINDOWS)
-        low, end = _extent(self.config, topic, partition)
+        low, end = extent(self.config, topic, partition)
         return topic, SourceSpan(partition=partition, start=low, end=end)
 
     def _span(self, topic: str, partition: int) -> SourceSpan:
@@ -189,17 +191,16 @@ class Job:
                 cells.read(message.key(), message.value())
         return cells
 
-    def _commands(self, partition: int) -> list[Heard]:
-        span = self._span(CONTROL_WINDOWS.name, partition)
-        return heard(self._live_windows(span))
-
-    def _live_windows(self, span: SourceSpan) -> Iterator[ControlWindow]:
-        ranges = {span.partition: (span.start, span.end)}
-        for message in read_ranges(self.config, self.live.topic(CONTROL_WINDOWS), ranges):
-            with suppress(RecordError):
-                yield believed(
-                    raw_record(message), num_partitions=self.manifest.num_partitions, skew_ms=self.time.skew_ms
-                )
+    def _live_windows(self, span: SourceSpan) -> Iterator[tuple[int, ControlWindow]]:
+        """What a partition of the live control.windows holds, with its offsets."""
+        with self._reader(self.live.topic(CONTROL_WINDOWS), span, span.start, INGEST) as reader:
+            while batch := reader.read(_BATCH):
+                for message in batch:
+                    with suppress(RecordError):
+                        window = believed(
+                            raw_record(message), num_partitions=self.manifest.num_partitions, skew_ms=self.time.skew_ms
+                        )
+                        yield message.offset() or 0, window
 
 
 def first_progress(span: SourceSpan, time: TimeSettings) -> Progress:
@@ -215,14 +216,14 @@ def first_progress(span: SourceSpan, time: TimeSettings) -> Progress:
 def partition_log(config: Config, topic: str, partition: int) -> RunLog:
     """One partition of the log of a run; raises RunLogError or BrokerError."""
     latest = {}
-    for message in read_ranges(config, topic, {partition: _extent(config, topic, partition)}):
+    for message in read_ranges(config, topic, {partition: extent(config, topic, partition)}):
         key, value = message.key(), message.value()
         if key is not None and value is not None:
             latest[key] = value
     return read_run_log(latest)
 
 
-def _extent(config: Config, topic: str, partition: int) -> tuple[int, int]:
+def extent(config: Config, topic: str, partition: int) -> tuple[int, int]:
     """First offset and end, with what a transaction that is just being closed holds: a reader waits for its verdict."""
     consumer = Consumer(consumer_config(config, f"{topic}.extent", **{"isolation.level": "read_uncommitted"}))
     try:

@@ -162,9 +162,13 @@ class PoolSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class ControllerSnapshot(Struct, frozen=True, kw_only=True):
-    """State of a cell's controller after a tick, from which a replay can start."""
+    """State of a cell's controller after a tick, from which a replay can start.
+
+    What is measured of a segment is a record of its own, named by ``segment``, before the cell's, of the same window.
+    """
 
     cell: CellName
     window_index: WindowIndex
     controller_version: Label
     state: Body
+    segment: Label = ""

@@ -3,7 +3,8 @@
 For each record, one at a time, in this order (before the first one of a cell its epoch is claimed: ``epochs``):
 
 1. apply: pure, from the table's state of the cell;
-2. the new state into the table: the local database at once, the changelog record on its way;
+2. the new state into the table: the local database at once, the changelog records on their way; the sums of segments
+   before the state of their cell, which must never know of windows that they do not;
 3. the outputs on their way; then wait until the broker has acknowledged outputs and changelog record;
 4. acknowledge the event: only now may its offset be committed.
 
@@ -70,8 +71,9 @@ from streams.control.quiet import quiet_libraries
 from streams.control.raw_message import raw_record
 from streams.control.settings import ControlSettings
 from streams.control.stall import StallGuard
-from streams.control.state import CellState, StateError, decode_state, encode_state
+from streams.control.state import CellState, StateError, decode_state, encode_state, with_segments
 from streams.control.step import applied, letter_of
+from streams.control.uplift import entries
 
 _log = get_log(__name__)
 # Faust's own steps in the classes derived from it stay as quiet as the rest of Faust.
@@ -95,7 +97,7 @@ SCHEMA_LOOK_S = 0.1
 FALLEN_S = 1.0
 # A broker that is away would keep the producer flushing for ever.
 STOP_TIMEOUT_S = 10.0
-# Sized for a few kilobytes per cell; Faust's defaults are 64 MiB and 2 GiB for each partition.
+# Sized for kilobytes per cell, hundreds per measured segment; Faust's defaults are 64 MiB and 2 GiB per partition.
 STORE_OPTIONS = {"write_buffer_size": 4 << 20, "block_cache_size": 8 << 20, "driver": "rocksdict"}
 
 
@@ -256,15 +258,16 @@ class ControlAgent:
         epoch = await self._epoch(window.cell, record.partition)
         key = window.cell.encode()
         try:
-            state, records = applied(self._state(key), window, settings=self._settings)  # step 1
+            before = self._state(key, window)
+            state, records = applied(before, window, settings=self._settings)  # step 1
         except RecordError as error:
             _log.exception("window cannot be applied", cell=window.cell, window=window.window_index)
             await self._refuse(record, error)
             return
         self._check_stall()
-        self._table[key] = encode_state(state)  # step 2
+        changes = self._store(key, before, state)  # step 2
         sends = [self._send(said, epoch=epoch) for said in records]  # step 3
-        await _acknowledged(self._table.last_change, *sends)
+        await _acknowledged(*changes, *sends)
         for said in records:
             if isinstance(said, CandidateTarget):
                 self._metrics.counter("intertidal_ticks_total").labels(said.cell).inc()
@@ -281,15 +284,24 @@ class ControlAgent:
             await _acknowledged(self._table.last_change)
         return epoch
 
-    def _state(self, key: bytes) -> CellState:
+    def _state(self, key: bytes, window: ControlWindow) -> CellState:
         data = self._table.get(key)
+        state = CellState(cell=key.decode())
         if data is not None:
             try:
-                return decode_state(data)
+                state = decode_state(data)
             except StateError as error:
                 # Base is where a controller without a past begins, so that a release gone back does no harm.
                 _log.error("state of a cell cannot be read: it begins anew", cell=key.decode(), reason=str(error))
-        return CellState(cell=key.decode())
+        return with_segments(state, entries.read(self._table.get, state, window))
+
+    def _store(self, key: bytes, before: CellState, state: CellState) -> list[Any]:
+        """Write what has changed, the cell's own entry last; returns what acknowledges each."""
+        changes = []
+        for name, data in (*entries.changed(before, state), (key, encode_state(state))):
+            self._table[name] = data
+            changes.append(self._table.last_change)
+        return changes
 
     async def _send(self, record: Struct, *, epoch: int) -> None:
         topic, key = destination(record)

@@ -9,9 +9,9 @@ from schemas.partition import partition_for
 from schemas.records import ControlWindow, HistogramFields, LatencyWindow
 from schemas.topics import CONTROL_WINDOWS
 from streams.control.facts import histogram_of
+from streams.control.uplift.believe import check_measured
 
 _DECODER = Decoder(CONTROL_WINDOWS.record_types)
-_BODY_BY_KIND = {"capacity": "capacity", "latency": "latency", "command": "command"}
 
 
 def believed(record: RawRecord, *, num_partitions: int, skew_ms: int) -> ControlWindow:
@@ -31,13 +31,14 @@ def believed(record: RawRecord, *, num_partitions: int, skew_ms: int) -> Control
     _check_body(window)
     if window.kind != "command":
         _check_times(window, record, skew_ms=skew_ms)
+    if window.kind in ("results", "outcomes"):
+        check_measured(window, skew_ms=skew_ms)
     return window
 
 
 def _check_body(window: ControlWindow) -> None:
-    body = _BODY_BY_KIND.get(window.kind)
-    if body is not None and getattr(window, body) is None:
-        raise RecordError("invalid_field", f"a {window.kind} window without its {body}", field=body)
+    if getattr(window, window.kind) is None:
+        raise RecordError("invalid_field", f"a {window.kind} window without its {window.kind}", field=window.kind)
     if window.kind == "latency":
         assert window.latency is not None
         for field, packed in _histograms(window.latency):

@@ -25,7 +25,17 @@ from streams.control.loop import Loop
 from streams.control.pid import Slew, Step, step
 
 Reason = Literal[
-    "absurd", "no_capacity", "blind", "operator", "capacity", "latency", "shedding", "upstream", "rising", "steady"
+    "absurd",
+    "no_capacity",
+    "blind",
+    "guardrail",
+    "operator",
+    "capacity",
+    "latency",
+    "shedding",
+    "upstream",
+    "rising",
+    "steady",
 ]
 
 MAX_QUANTITY = 1e12
@@ -51,7 +61,7 @@ class Inputs:
     ``units_per_unit_s`` is its measured speed, ``planned_rate_per_s`` the request rate to plan for (0: none ever seen).
     ``num_requests`` are those of the window; the figures after it are of the last ``num_windows`` windows merged.
     ``shed_share`` is what was dropped of the extras offered, 0 where none were. ``upstream_p99_ms`` is of what callers
-    spent before ranking, None where none of them said it.
+    spent before ranking, None where none of them said it. ``at_base``: a guardrail takes the lever back.
     """
 
     limits: CellLimits
@@ -67,6 +77,7 @@ class Inputs:
     upstream_p99_ms: float | None = None
     num_upstream_samples: int = 0
     allotted: bool = False
+    at_base: bool = False
     hold: Hold | None = None
 
     @property
@@ -118,6 +129,8 @@ def _impossible(inputs: Inputs, budget: float) -> tuple[Reason, str] | None:
         return "no_capacity", "no unit allotted" if inputs.allotted else "no usable unit at the window's end"
     if inputs.num_routers <= 0:
         return "blind", "no router reported in the window"
+    if inputs.at_base:
+        return "guardrail", "a guardrail of the whole cell is crossed"
     return None
 
 

@@ -2,10 +2,10 @@
 
 from msgspec import Struct
 
-from schemas.records import CandidateTarget, ControllerSnapshot, PoolSnapshot
-from schemas.topics import CAPACITY_POOLS, CONTROL_STATE, CONTROL_TARGETS, Topic
+from schemas.records import CandidateTarget, ControllerSnapshot, PoolSnapshot, SegmentUplift
+from schemas.topics import CAPACITY_POOLS, CONTROL_STATE, CONTROL_TARGETS, SEGMENT_UPLIFT, Topic
 
-OUTPUT_TOPICS: tuple[Topic, ...] = (CAPACITY_POOLS, CONTROL_TARGETS, CONTROL_STATE)
+OUTPUT_TOPICS: tuple[Topic, ...] = (CAPACITY_POOLS, SEGMENT_UPLIFT, CONTROL_TARGETS, CONTROL_STATE)
 
 
 def destination(record: Struct) -> tuple[Topic, bytes]:
@@ -13,6 +13,8 @@ def destination(record: Struct) -> tuple[Topic, bytes]:
     match record:
         case PoolSnapshot():
             return CAPACITY_POOLS, f"{record.cell}/{record.accelerator}".encode()
+        case SegmentUplift():
+            return SEGMENT_UPLIFT, f"{record.cell}/{record.segment}".encode()
         case CandidateTarget():
             return CONTROL_TARGETS, record.cell.encode()
         case ControllerSnapshot():

@@ -17,7 +17,17 @@ from streams.control.facts import CapacityFacts, LatencyFacts
 from streams.control.hold import Hold
 from streams.control.loop import Loop
 from streams.control.settings import MICRO, MS_PER_S, ControlSettings
-from streams.control.split import Corrections, Granted, LeverSupply, Split, granted, resplit, supply_of
+from streams.control.split import (
+    NO_CURVES,
+    Corrections,
+    Curves,
+    Granted,
+    LeverSupply,
+    Split,
+    granted,
+    resplit,
+    supply_of,
+)
 from streams.control.state import CellState
 
 # Where upstream leaves little room RMA is given what it does now and a quarter more: enough to find out when there is.
@@ -53,8 +63,15 @@ class Plan:
     hold: Hold | None
 
 
-def planned(state: CellState, capacity: CapacityFacts, latency: LatencyFacts, *, settings: ControlSettings) -> Plan:
-    """Plan of one tick."""
+def planned(
+    state: CellState,
+    capacity: CapacityFacts,
+    latency: LatencyFacts,
+    *,
+    settings: ControlSettings,
+    curves: Curves = NO_CURVES,
+) -> Plan:
+    """Plan of one tick; measured value ``curves`` of a lever stand in for those of its terms."""
     limits = capacity.limits
     window_s = state.window_ms / MS_PER_S
     smoothed = estimates.updated(state.estimates, latency, window_s=window_s)
@@ -68,7 +85,9 @@ def planned(state: CellState, capacity: CapacityFacts, latency: LatencyFacts, *,
     powerful = LeverSupply(units=0.0, curve_units_per_unit_s=0.0)
     if limits.levers:
         corrections = Corrections(
-            speeds=_corrections(smoothed, limits), most_work_units_s=_most_work(state.loop, limits, rate_per_s)
+            speeds=_corrections(smoothed, limits),
+            most_work_units_s=_most_work(state.loop, limits, rate_per_s),
+            curves=curves,
         )
         split = resplit(state.split, capacity, corrections, settings=settings)
         units = granted(split, capacity)

@@ -22,11 +22,16 @@ from streams.control.reporters import judged
 from streams.control.settings import CONTROLLER_VERSION, DEFAULT_SETTINGS, ControlSettings
 from streams.control.state import CellState, Sent, encode_state
 from streams.control.tick import ticked
+from streams.control.uplift.state import encode_sums
+from streams.control.uplift.taking_in import take_in
 
 # Windows of one kind that may wait for the other: at ten seconds each more than any target stays valid.
 MAX_PENDING = 64
 # And together at most so many bytes: a state is one record of the changelog, which a broker may refuse beyond 1 MiB.
 MAX_PENDING_BYTES = 512 << 10
+
+# Sums of segments are large: one in so many snapshots has them beside it.
+MEASURED_SNAPSHOTS = 12
 
 Applied = tuple[CellState, tuple[Struct, ...]]
 F = TypeVar("F", CapacityFacts, LatencyFacts)
@@ -35,14 +40,14 @@ F = TypeVar("F", CapacityFacts, LatencyFacts)
 def apply(state: CellState, window: ControlWindow, *, settings: ControlSettings = DEFAULT_SETTINGS) -> Applied:
     """State of the window's cell after the window, and the records to send, in order.
 
-    ``window`` must have passed ``believe``. Measurement windows are not used by this controller.
+    ``window`` must have passed ``believe``. A measurement window is only taken in: the next tick says what it tells.
     """
     assert window.cell == state.cell
     if window.kind == "command":
         assert window.command is not None
         return msgspec.structs.replace(state, hold=commanded(window.command)), ()
-    if window.kind not in ("capacity", "latency"):
-        return state, ()
+    if window.kind in ("results", "outcomes"):
+        return msgspec.structs.replace(state, measured=take_in(state.measured, window)), ()
     window_ms = window.end_ms - window.start_ms
     if state.window_ms != window_ms:
         if window.end_ms <= (max(state.last_capacity, state.last_latency) + 1) * state.window_ms:
@@ -56,7 +61,7 @@ def apply(state: CellState, window: ControlWindow, *, settings: ControlSettings 
 def _capacity(state: CellState, window: ControlWindow, settings: ControlSettings) -> Applied:
     index = window.window_index
     if index <= state.last_capacity:
-        return state, _sent_again(state.sent_capacity, index)
+        return state, _sent_again(state, state.sent_capacity, index, settings)
     assert window.capacity is not None
     ledgers = ledgers_after(state.ledgers, window)
     snapshots = pool_snapshots(window, ledgers, settings=settings)
@@ -73,13 +78,14 @@ def _capacity(state: CellState, window: ControlWindow, settings: ControlSettings
         state, sent = _tick(state, facts, partner, sent=sent, settings=settings)
     elif index > state.last_latency:
         state = msgspec.structs.replace(state, pending_capacity=_waiting(state.pending_capacity, facts))
-    return msgspec.structs.replace(state, sent_capacity=sent), sent.records()
+    state = msgspec.structs.replace(state, sent_capacity=sent)
+    return state, _records(state, sent, settings)
 
 
 def _latency(state: CellState, window: ControlWindow, settings: ControlSettings) -> Applied:
     index = window.window_index
     if index <= state.last_latency:
-        return state, _sent_again(state.sent_latency, index)
+        return state, _sent_again(state, state.sent_latency, index, settings)
     sent = Sent(window_index=index)
     assert window.latency is not None
     judgement = judged(window.latency, state.suspects)
@@ -95,7 +101,8 @@ def _latency(state: CellState, window: ControlWindow, settings: ControlSettings)
         state, sent = _tick(state, partner, facts, sent=sent, settings=settings)
     elif index > state.last_capacity:
         state = msgspec.structs.replace(state, pending_latency=_waiting(state.pending_latency, facts))
-    return msgspec.structs.replace(state, sent_latency=sent), sent.records()
+    state = msgspec.structs.replace(state, sent_latency=sent)
+    return state, _records(state, sent, settings)
 
 
 def _waiting(held: tuple[F, ...], newest: F) -> tuple[F, ...]:
@@ -132,8 +139,42 @@ def _snapshot(state: CellState) -> ControllerSnapshot:
     )
 
 
-def _sent_again(sent: Sent | None, index: int) -> tuple[Struct, ...]:
-    return sent.records() if sent is not None and sent.window_index == index else ()
+def _sent_again(state: CellState, sent: Sent | None, index: int, settings: ControlSettings) -> tuple[Struct, ...]:
+    return _records(state, sent, settings) if sent is not None and sent.window_index == index else ()
+
+
+def _records(state: CellState, sent: Sent, settings: ControlSettings) -> tuple[Struct, ...]:
+    """What a window led to, in the order in which it is sent: what was measured before the target made from it."""
+    if sent.target is None:
+        return sent.pools
+    uplift = [
+        sums.said
+        for _, sums in sorted(state.measured.segments.items())
+        if sums.said is not None and sums.said.window_index == sent.window_index
+    ]
+    snapshots = (*_segment_snapshots(state, sent, settings), sent.snapshot) if sent.snapshot is not None else ()
+    return (*sent.pools, *uplift, sent.target, *snapshots)
+
+
+def _segment_snapshots(state: CellState, sent: Sent, settings: ControlSettings) -> list[ControllerSnapshot]:
+    """Sums of all segments, where they are due, before the snapshot of the cell that needs them.
+
+    They are not kept until the broker has them: a window taken in since says that it had, for it came after them.
+    """
+    measured = state.measured
+    is_due = (state.num_ticks - 1) % (settings.snapshot_ticks * MEASURED_SNAPSHOTS) == 0
+    if not is_due or measured.taken or sent.window_index != state.last_tick:
+        return []
+    return [
+        ControllerSnapshot(
+            cell=state.cell,
+            window_index=state.last_tick,
+            controller_version=CONTROLLER_VERSION,
+            state=encode_sums(sums),
+            segment=name,
+        )
+        for name, sums in sorted(measured.segments.items())
+    ]
 
 
 def _realigned(state: CellState, window_ms: int) -> CellState:
@@ -148,5 +189,6 @@ def _realigned(state: CellState, window_ms: int) -> CellState:
         ledgers=state.ledgers,
         suspects=state.suspects,
         hold=state.hold,
+        measured=state.measured,
         note=f"windows are now {window_ms} ms, were {state.window_ms} ms",
     )

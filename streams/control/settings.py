@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from streams.control.allocator.problem import AllocatorSettings
 from streams.control.gains import DEFAULT_GAINS, Gains
+from streams.control.uplift.guardrails import DEFAULT_GUARDRAILS, GuardrailSettings
 
 CONTROLLER_VERSION = "pid-2"
 MICRO = 1_000_000
@@ -16,7 +17,7 @@ class ControlSettings:
     """How many windows a target is valid for, how often a snapshot and a split are made, and how the loops steer.
 
     ``snapshot_ticks`` and ``allocator_ticks`` lie between two of their kind. ``allocator`` is as cautious as it is in
-    every cell, but for the cell's own ``utilisation``.
+    every cell, but for the cell's own ``utilisation``. ``guardrails`` are those of every cell and segment.
     """
 
     validity_windows: int = 3
@@ -24,6 +25,7 @@ class ControlSettings:
     gains: Gains = DEFAULT_GAINS
     allocator_ticks: int = 10
     allocator: AllocatorSettings = DEFAULT_ALLOCATOR
+    guardrails: GuardrailSettings = DEFAULT_GUARDRAILS
 
     def __post_init__(self) -> None:
         for name in ("validity_windows", "snapshot_ticks", "allocator_ticks"):

@@ -8,12 +8,13 @@ installed, or it raises) the last split stays in force and says so; without one 
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import msgspec
 from msgspec import Struct
 
-from schemas.records import AcceleratorFit, LeverTerms
+from schemas.records import AcceleratorFit, LeverTerms, ValueCurve
 from schemas.records.fields import Count, Label, Lever, Name, Text
 from streams.control.allocator.allocation import Allocation
 from streams.control.allocator.problem import GIB_BYTES, AllocatorSettings, LeverOption, PoolSupply, Problem
@@ -51,6 +52,9 @@ class Split(Struct, frozen=True, kw_only=True):
 
 # Units of each pool, by accelerator, that each lever has.
 Granted = Mapping[str, Mapping[Lever, float]]
+# Value curves by lever, and those of nobody.
+Curves = Mapping[Lever, tuple[ValueCurve, ...]]
+NO_CURVES: Curves = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +67,13 @@ class LeverSupply:
 
 @dataclass(frozen=True, kw_only=True)
 class Corrections:
-    """How many times faster than its curves each lever was measured, and the most work per second that counts of it."""
+    """How many times faster than its curves each lever was measured, the most work per second that counts of it, and
+    the value curves that were measured.
+    """
 
     speeds: Mapping[Lever, float]
     most_work_units_s: Mapping[Lever, float]
+    curves: Curves = field(default_factory=dict)
 
 
 def resplit(split: Split, capacity: CapacityFacts, corrections: Corrections, *, settings: ControlSettings) -> Split:
@@ -155,6 +162,7 @@ def _problem(capacity: CapacityFacts, corrections: Corrections, settings: Alloca
         levers=tuple(
             LeverOption(
                 terms=_as_measured(terms, corrections.speeds.get(terms.lever, 1.0)),
+                curves=corrections.curves.get(terms.lever, ()),
                 max_work_units_s=corrections.most_work_units_s.get(terms.lever),
             )
             for terms in limits.levers

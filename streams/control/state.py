@@ -3,6 +3,7 @@
 Windows are kept as the few figures that a tick needs, never whole: a state stays small however large the fleet is.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from streams.control.ledger.pool_ledger import PoolLedger
 from streams.control.loop import Loop
 from streams.control.split import Split
 from streams.control.suspects import Suspects
+from streams.control.uplift.state import MeasurementState, SegmentSums
 
 STATE_VERSION = 3
 # An index before every window: nothing seen yet.
@@ -37,16 +39,13 @@ class Sent(Struct, frozen=True, kw_only=True):
     target: CandidateTarget | None = None
     snapshot: ControllerSnapshot | None = None
 
-    def records(self) -> tuple[Struct, ...]:
-        """The records in the order in which they are sent."""
-        return (*self.pools, *(record for record in (self.target, self.snapshot) if record is not None))
-
 
 class CellState(Struct, frozen=True, kw_only=True):
     """Everything that one cell's controller knows. Values only: an older state is never changed.
 
     ``last_*`` are the largest window indices taken in, by kind, and of the last tick. Of the two ``pending`` tuples at
     most one holds windows: those of the kind that is ahead. ``ledgers`` are of pools, in order of accelerators.
+    ``measured`` is what results and outcomes say; the sums of its segments are stored beside the state.
     """
 
     cell: CellName
@@ -67,6 +66,7 @@ class CellState(Struct, frozen=True, kw_only=True):
     pending_latency: tuple[LatencyFacts, ...] = ()
     sent_capacity: Sent | None = None
     sent_latency: Sent | None = None
+    measured: MeasurementState = MeasurementState()
 
 
 class _OldEstimates(Struct, frozen=True, kw_only=True):
@@ -128,8 +128,16 @@ class _Version2(Struct, frozen=True, kw_only=True):
 
 
 def encode_state(state: CellState) -> bytes:
-    """Canonical bytes: the version, then MessagePack with the fields in their declared order."""
+    """Canonical bytes, without the sums of segments: the version, then MessagePack with the fields in their order."""
+    bare = state.measured.bare()
+    if bare is not state.measured:
+        state = msgspec.structs.replace(state, measured=bare)
     return bytes([STATE_VERSION]) + msgspec.msgpack.encode(state)
+
+
+def with_segments(state: CellState, segments: Mapping[str, SegmentSums]) -> CellState:
+    """State of its bytes with the sums of the segments that stood beside it."""
+    return msgspec.structs.replace(state, measured=state.measured.beside(segments)) if segments else state
 
 
 def decode_state(data: bytes) -> CellState:

@@ -9,6 +9,7 @@ from streams.control.decide import Decision, Inputs
 from streams.control.evidence import Evidence
 from streams.control.facts import CapacityFacts, LatencyFacts
 from streams.control.settings import CONTROLLER_VERSION, ControlSettings
+from streams.control.uplift.summary import Measured
 
 MAX_DETAIL = 4096
 
@@ -26,6 +27,7 @@ class Made:
     seen: Evidence
     seen_powerful: Evidence
     notes: tuple[str, ...]
+    measured: Measured
 
 
 def target_of(made: Made, *, cell: str, window_ms: int, settings: ControlSettings) -> CandidateTarget:
@@ -45,7 +47,7 @@ def target_of(made: Made, *, cell: str, window_ms: int, settings: ControlSetting
         segment_shares=list(made.coverage.segment_shares),
         reason=decision.reason,
         detail="; ".join([decision.detail, *made.notes])[:MAX_DETAIL],
-        manifest=_manifest(capacity, made.latency, (made.seen, made.seen_powerful)),
+        manifest=[*_manifest(capacity, made.latency, (made.seen, made.seen_powerful)), *made.measured.taken],
         latency_limit_ms=limits.latency_limit_ms,
         latency_p99_ms=made.inputs.p99_ms,
         request_rate_per_s=made.inputs.planned_rate_per_s,
@@ -57,6 +59,8 @@ def target_of(made: Made, *, cell: str, window_ms: int, settings: ControlSetting
         powerful_p99_ms=made.coverage_inputs.powerful_p99_ms,
         upstream_p99_ms=made.inputs.upstream_p99_ms,
         excluded=list(made.latency.excluded),
+        depth_values=list(made.measured.depth_values),
+        upgrade_values=list(made.measured.upgrade_values),
     )
 
 

@@ -1,6 +1,7 @@
 """One tick: what a cell's controller decides when it holds the capacity and the latency window of one index. Pure.
 
-1. Measurements are smoothed, and evidence is gathered.
+1. Measurements are smoothed, and evidence is gathered. Cohorts of requests whose outcomes are all there are counted,
+   and what is known of each segment by then is said.
 2. The pools are split among the levers, where the cell has any; else the candidate loop plans with all that is idle.
 3. The candidate target: ``decide``.
 4. The coverage: ``decide_coverage``.
@@ -25,6 +26,9 @@ from streams.control.pools import split_snapshots
 from streams.control.settings import ControlSettings
 from streams.control.state import NONE_YET, CellState
 from streams.control.targets import Made, target_of
+from streams.control.uplift.publish import ticked_measurement
+from streams.control.uplift.state import ALL
+from streams.control.uplift.summary import Measured, summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +47,21 @@ def ticked(state: CellState, capacity: CapacityFacts, latency: LatencyFacts, *, 
         # By then the last target has run out and routers are at base: they rise from there.
         state = msgspec.structs.replace(state, loop=Loop(), coverage=state.coverage.fallen())
     state = _gathered(state, latency)  # step 1
-    plan = planned(state, capacity, latency, settings=settings)  # step 2
-    inputs = _inputs(state.loop, capacity, latency, plan)
+    state = msgspec.structs.replace(
+        state,
+        measured=ticked_measurement(
+            state.measured,
+            window_index=capacity.window_index,
+            window_end_ms=capacity.end_ms,
+            limits=capacity.limits,
+            guardrails=settings.guardrails,
+        ),
+    )
+    measured = summary(state.measured, limits=capacity.limits, fair_share=settings.guardrails.fair_share)
+    plan = planned(state, capacity, latency, curves=measured.curves, settings=settings)  # step 2
+    inputs = _inputs(state.loop, capacity, latency, plan, measured)
     decision = decide(inputs, loop=state.loop, gains=settings.gains)  # step 3
-    coverage_inputs = _coverage_inputs(state.coverage, capacity, latency, plan)
+    coverage_inputs = _coverage_inputs(state.coverage, capacity, latency, plan, measured)
     coverage = decide_coverage(coverage_inputs, loop=state.coverage, gains=settings.gains)  # step 4
     notes = [note for note in (state.note, latency.exclusion) if note]
     if num_skipped:
@@ -61,6 +76,7 @@ def ticked(state: CellState, capacity: CapacityFacts, latency: LatencyFacts, *, 
         seen=state.loop.evidence,
         seen_powerful=state.coverage.evidence,
         notes=tuple(notes),
+        measured=measured,
     )
     reasons: dict[Lever, str] = {"rma": "upstream"} if decision.loop.upstream_tight else {}
     return Ticked(  # step 5
@@ -73,6 +89,7 @@ def ticked(state: CellState, capacity: CapacityFacts, latency: LatencyFacts, *, 
             split=plan.split,
             estimates=plan.estimates,
             hold=plan.hold,
+            measured=msgspec.structs.replace(state.measured, taken=()),
             note="",
         ),
         target=target_of(made, cell=state.cell, window_ms=state.window_ms, settings=settings),
@@ -91,7 +108,7 @@ def _gathered(state: CellState, latency: LatencyFacts) -> CellState:
     )
 
 
-def _inputs(loop: Loop, capacity: CapacityFacts, latency: LatencyFacts, plan: Plan) -> Inputs:
+def _inputs(loop: Loop, capacity: CapacityFacts, latency: LatencyFacts, plan: Plan, measured: Measured) -> Inputs:
     seen = loop.evidence
     return Inputs(
         limits=capacity.limits,
@@ -107,11 +124,14 @@ def _inputs(loop: Loop, capacity: CapacityFacts, latency: LatencyFacts, plan: Pl
         upstream_p99_ms=evidence.upstream_p99_ms(seen),
         num_upstream_samples=evidence.num_upstream_samples(seen),
         allotted=bool(capacity.limits.levers),
+        at_base=ALL in measured.segments_at_base("rma"),
         hold=plan.hold,
     )
 
 
-def _coverage_inputs(loop: CoverageLoop, capacity: CapacityFacts, latency: LatencyFacts, plan: Plan) -> CoverageInputs:
+def _coverage_inputs(
+    loop: CoverageLoop, capacity: CapacityFacts, latency: LatencyFacts, plan: Plan, measured: Measured
+) -> CoverageInputs:
     seen = loop.evidence
     return CoverageInputs(
         limits=capacity.limits,
@@ -127,5 +147,8 @@ def _coverage_inputs(loop: CoverageLoop, capacity: CapacityFacts, latency: Laten
         shed_share=evidence.shed_share(seen),
         num_windows=len(seen.windows),
         num_offered=latency.powerful.offered,
+        estimates=measured.estimates,
+        at_base=measured.segments_at_base("sbm"),
+        owed=measured.owed,
         hold=plan.hold,
     )

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from schemas.errors import REASONS
 from schemas.partition import murmur2, partition_for
-from schemas.settings import TimeSettings, env_name
+from schemas.settings import MeasurementSettings, TimeSettings, env_name
 from schemas.topics import TOPICS
+from streams.ingest.seen_before import MAX_NAMES
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
@@ -54,9 +55,14 @@ def test_the_bytes_of_the_clock_record() -> None:
 
 
 def test_settings_are_named_with_their_defaults() -> None:
-    time = TimeSettings()
+    time, measurement = TimeSettings(), MeasurementSettings()
     named = set(re.findall(r"INTERTIDAL_[A-Z]+_[A-Z_]*MS", PAGE))
-    assert named == {env_name(name) for name in ("skew_ms", "heartbeat_ms", "host_ttl_ms")}
+    of_measurement = ("repeat_ms", "attribution_ms")
+    assert named == {env_name(name) for name in ("skew_ms", "heartbeat_ms", "host_ttl_ms", *of_measurement)}
+    assert (measurement.repeat_ms, measurement.attribution_ms) == (5 * 60_000, 60 * 60_000)
+    assert "within five minutes (`INTERTIDAL_REPEAT_MS`)" in PAGE
+    assert "within an hour after" in PAGE
+    assert f"the last {MAX_NAMES:,} are remembered" in PAGE
     assert "(`INTERTIDAL_HEARTBEAT_MS`)" in PAGE
     assert f"heartbeat every {time.heartbeat_ms // 1000} s" in PAGE
     assert f"appended for {time.host_ttl_ms // 1000} s" in PAGE

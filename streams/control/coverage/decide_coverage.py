@@ -3,7 +3,8 @@ deaf to NaN.
 
 The order is by whose word counts more, as for the candidate target (``streams.control.decide``):
 
-1. what makes upgrades impossible or blind puts them at zero at once: ``absurd``, ``no_capacity``, ``blind``;
+1. what makes upgrades impossible, blind or harmful puts them at zero at once: ``absurd``, ``no_capacity``, ``blind``,
+   ``guardrail``;
 2. an operator's freeze or override, up to the most that the limits allow: ``operator``;
 3. what the powerful pool pays for, and whom the arms allow: ``capacity``, ``arms``;
 4. the loop on the powerful route's own tail and sheds (``streams.control.pid``): ``latency``, ``shedding``,
@@ -12,6 +13,7 @@ The order is by whose word counts more, as for the candidate target (``streams.c
 Every comparison is written so that NaN falls on the side of no upgrade.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 import msgspec
@@ -22,10 +24,12 @@ from streams.control.coverage.calibration import Asked
 from streams.control.coverage.ceiling import ceiling_of
 from streams.control.coverage.inputs import CoverageInputs, CoverageReason
 from streams.control.coverage.loop import CoverageLoop
+from streams.control.coverage.mix import Traffic
 from streams.control.coverage.shares import DECIMALS, reach, shares_for
 from streams.control.coverage.steer import Steered, rules_of, steered
 from streams.control.gains import DEFAULT_GAINS, Gains
 from streams.control.hold import Hold
+from streams.control.uplift.state import ALL
 
 MAX_QUANTITY = 1e12
 MAX_COUNT = 2**62
@@ -69,9 +73,20 @@ def decide_coverage(inputs: CoverageInputs, *, loop: CoverageLoop, gains: Gains 
         return _none(*fallen, loop=learned.fallen())
     if inputs.hold is not None and inputs.hold.holds_coverage:
         return _spread(_held(inputs, inputs.hold, learned, gains=gains), inputs, budget=budget)
-    most_allowed = reach(mix.traffic_of(learned.mix))
+    most_allowed = reach(_traffic(learned, inputs))
     ceiling = ceiling_of(inputs, budget=budget, most_allowed=most_allowed)
     return _spread(steered(inputs, learned, ceiling=ceiling, gains=gains), inputs, budget=budget)
+
+
+def _traffic(loop: CoverageLoop, inputs: CoverageInputs) -> tuple[Traffic, ...]:
+    """Who asks, nobody of a segment at base being allowed anything."""
+    traffic = mix.traffic_of(loop.mix)
+    if not inputs.at_base:
+        return traffic
+    return tuple(
+        dataclasses.replace(segment, allowed_share=0.0) if segment.segment in inputs.at_base else segment
+        for segment in traffic
+    )
 
 
 def _is_absurd(inputs: CoverageInputs, budget: float) -> bool:
@@ -106,6 +121,8 @@ def _impossible(inputs: CoverageInputs) -> tuple[CoverageReason, str] | None:
         return "no_capacity", "nothing says what an upgrade costs"
     if inputs.num_routers <= 0:
         return "blind", "no router reported in the window"
+    if ALL in inputs.at_base:
+        return "guardrail", "a guardrail of the whole cell is crossed"
     return None
 
 
@@ -143,12 +160,16 @@ def _spread(moved: Steered, inputs: CoverageInputs, *, budget: float) -> Coverag
     asked_for = loop.coverage * loop.correction
     shares = shares_for(
         asked_for,
-        mix.traffic_of(loop.mix),
+        _traffic(loop, inputs),
         exploration_share=limits.exploration_share,
         estimates=inputs.estimates,
         num_effective=mix.num_effective(loop.mix),
+        owed=inputs.owed,
     )
-    listed = tuple(SegmentShare(segment=segment, share=share) for segment, share in shares.by_segment)
+    listed = tuple(
+        SegmentShare(segment=segment, share=0.0 if segment in inputs.at_base else share)
+        for segment, share in shares.by_segment
+    )
     # Shares are rounded: what is short of the coverage by less than that is not short of it.
     is_short = shares.reached < asked_for - 10.0**-DECIMALS
     asked = Asked(shares=listed, other_share=shares.other, saturated=is_short)

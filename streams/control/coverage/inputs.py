@@ -12,6 +12,7 @@ CoverageReason = Literal[
     "absurd",
     "no_capacity",
     "blind",
+    "guardrail",
     "operator",
     "capacity",
     "arms",
@@ -32,7 +33,8 @@ class CoverageInputs:
     nothing says it), ``planned_rate_per_s`` the request rate to plan for (0: none ever seen). ``num_requests`` and
     ``segments`` are those of the window; ``powerful_p99_ms``, ``num_samples`` and ``shed_share`` of the upgrades
     offered are of the powerful route in the last ``num_windows`` windows merged, ``num_offered`` are the upgrades of
-    the last of them alone. ``estimates`` are upper bounds of value per cost by segment.
+    the last of them alone. ``estimates`` are upper bounds of value per cost by segment. ``at_base`` are segments that a
+    guardrail takes back to base, ``(all)`` the whole cell; ``owed`` are floors of segments (``shares``).
     """
 
     limits: CellLimits
@@ -49,6 +51,8 @@ class CoverageInputs:
     num_windows: int = 1
     num_offered: int = 0
     estimates: Mapping[str, float] = field(default_factory=dict)
+    at_base: frozenset[str] = frozenset()
+    owed: Mapping[str, float] = field(default_factory=dict)
     hold: Hold | None = None
 
     @property

@@ -5,11 +5,13 @@ With w_g the share of requests of segment g, a_g the share of them that may be u
     reach    R   = sum of w_g a_g                       the most that there can be
     equal    e   = c / R, at most 1                     what every segment would have without an order
     floor        = exploration_share x e                what every segment keeps, so that it can be learned from
-    ranked   s_g = floor + what is left by water-filling: the best estimate first, up to 1, equals alike
+    ceiling      = 1 - exploration_share x (1 - e)      and what it keeps that is not upgraded, for the same reason
+    ranked   s_g = floor + what is left by water-filling: the best estimate first, up to the ceiling, equals alike
     share        = e + k (s_g - e)                      sum of w_g a_g share_g = c for every k
 
-A segment of which nothing is estimated keeps the equal share. The order counts in full (k = 1) where the mix is known
-well enough, and less where a guess of it from few requests would miss the coverage:
+A segment of which nothing is estimated keeps the equal share. A segment may be owed a higher floor, as a share of e.
+The order counts in full (k = 1) where the mix is known well enough, and less where a guess of it from few requests
+would miss the coverage:
 
     k = min(1, MIX_ERROR x sqrt(N) / d)
 
@@ -20,6 +22,7 @@ of what is assigned, k d / sqrt(N), stays within MIX_ERROR.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from schemas.segments import OTHER_SEGMENT
 from streams.control.coverage.mix import Traffic
@@ -56,21 +59,25 @@ def shares_for(
     exploration_share: float,
     estimates: Mapping[str, float],
     num_effective: float,
+    owed: Mapping[str, float] = MappingProxyType({}),
 ) -> Shares:
     """Shares that lead to ``coverage`` in [0, 1], or to as much of it as can be reached.
 
-    ``estimates`` are upper bounds of value per cost by segment; one that is no finite number counts as none.
+    ``estimates`` are upper bounds of value per cost by segment; one that is no finite number counts as none. ``owed``
+    are floors of segments as shares of e.
     """
     reachable = reach(traffic)
     equal = 1.0 if coverage >= reachable else coverage / reachable
-    floor = exploration_share * equal
+    floors = {
+        segment.segment: equal * min(1.0, max(exploration_share, owed.get(segment.segment, 0.0))) for segment in traffic
+    }
     known = [
         segment
         for segment in traffic
         if segment.segment != OTHER_SEGMENT and math.isfinite(estimates.get(segment.segment, math.nan))
     ]
     ranked = dict.fromkeys((segment.segment for segment in traffic), equal)
-    ranked |= _ranked(known, estimates, equal=equal, floor=floor)
+    ranked |= _ranked(known, estimates, equal=equal, floors=floors, ceiling=1.0 - exploration_share * (1.0 - equal))
     order = _order(traffic, ranked, num_effective=num_effective)
     shares = {name: round(min(1.0, equal + order * (share - equal)), DECIMALS) for name, share in ranked.items()}
     other = shares.pop(OTHER_SEGMENT, round(equal, DECIMALS))
@@ -80,17 +87,23 @@ def shares_for(
     return Shares(by_segment=tuple(sorted(shares.items())), other=other, reached=reached if traffic else other)
 
 
-def _ranked(known: list[Traffic], estimates: Mapping[str, float], *, equal: float, floor: float) -> dict[str, float]:
+def _ranked(
+    known: list[Traffic], estimates: Mapping[str, float], *, equal: float, floors: Mapping[str, float], ceiling: float
+) -> dict[str, float]:
     """Shares of the segments with an estimate, which together get what they would have in equal shares."""
-    left = (equal - floor) * math.fsum(segment.weight * segment.allowed_share for segment in known)
+    left = math.fsum((equal - floors[segment.segment]) * segment.weight * segment.allowed_share for segment in known)
     shares: dict[str, float] = {}
     for estimate in sorted({estimates[segment.segment] for segment in known}, reverse=True):
         alike = [segment for segment in known if estimates[segment.segment] == estimate]
-        room = (1.0 - floor) * math.fsum(segment.weight * segment.allowed_share for segment in alike)
+        room = math.fsum(
+            (ceiling - floors[segment.segment]) * segment.weight * segment.allowed_share for segment in alike
+        )
         # One that asks no more has room for nothing; it stays on the floor until it asks again.
         filled = min(1.0, left / room) if room > 0.0 else 0.0
         left = max(0.0, left - room * filled)
-        shares |= dict.fromkeys((segment.segment for segment in alike), floor + (1.0 - floor) * filled)
+        for segment in alike:
+            floor = floors[segment.segment]
+            shares[segment.segment] = floor + (ceiling - floor) * filled
     return shares
 
 

@@ -224,12 +224,6 @@ def test_windows_of_another_length_start_afresh_instead_of_being_taken_for_old_o
     assert stale == [(), ()]
 
 
-def test_measurement_windows_are_left_to_later():
-    window = msgspec.structs.replace(capacity_window(3), kind="results", capacity=None)
-    state = CellState(cell="us-east")
-    assert apply(state, window) == (state, ())
-
-
 @st.composite
 def logs(draw):
     """A log as the broker may hold it: two kinds, each in order, with gaps, repetitions and commands, interleaved."""

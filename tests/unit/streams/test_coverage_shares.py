@@ -91,8 +91,26 @@ def test_without_estimates_all_are_alike():
 def test_the_best_are_filled_first_above_the_floor():
     mix = traffic(("a", 0.2, 1.0), ("b", 0.3, 1.0), ("c", 0.5, 1.0))
     shares = shares_for(0.4, mix, exploration_share=0.1, estimates={"a": 1.0, "b": 3.0, "c": 2.0}, num_effective=KNOWN)
-    # Floor 0.04 each; 0.36 left: b takes 0.3 x 0.96 = 0.288, c the other 0.072 of its 0.5.
-    assert dict(shares.by_segment) == {"a": 0.04, "b": 1.0, "c": pytest.approx(0.04 + 0.072 / 0.5, abs=ROUNDED)}
+    # Floor 0.04 each, ceiling 0.94; 0.36 left: b takes 0.3 x 0.9 = 0.27, c the other 0.09 of its 0.5.
+    assert dict(shares.by_segment) == {"a": 0.04, "b": 0.94, "c": pytest.approx(0.04 + 0.09 / 0.5, abs=ROUNDED)}
+
+
+@settings(max_examples=200)
+@given(coverage=SHARES, mix=mixes(), explored=SHARES, estimates=ESTIMATES)
+def test_who_is_measured_keeps_somebody_who_is_not_upgraded(coverage, mix, explored, estimates):
+    shares = shares_for(coverage, mix, exploration_share=explored, estimates=estimates, num_effective=KNOWN)
+    equal = 1.0 if coverage >= reach(mix) else coverage / reach(mix)
+    most = 1.0 - explored * (1.0 - equal)
+    assert all(share <= most + ROUNDED for share in [*dict(shares.by_segment).values(), shares.other])
+
+
+def test_who_is_owed_a_part_of_an_equal_share_has_it_whatever_it_earns():
+    mix = traffic(("a", 0.5, 1.0), ("b", 0.5, 1.0))
+    shares = shares_for(
+        0.4, mix, exploration_share=0.05, estimates={"a": 1.0, "b": 3.0}, num_effective=KNOWN, owed={"a": 0.5, "b": 2.0}
+    )
+    # b is owed no more than an equal share: what is left goes by the order.
+    assert dict(shares.by_segment) == {"a": 0.2, "b": pytest.approx(0.6, abs=ROUNDED)}
 
 
 def test_equals_share_alike_and_what_nothing_is_known_of_has_its_equal_part():

@@ -11,7 +11,7 @@ from schemas.records import ControlWindow, HistogramFields, LatencyInterval, Lat
 from streams.ingest import reporters, segments
 from streams.ingest.bounds import MAX_COUNT, OTHER
 from streams.ingest.latency import SATURATED, LatencyCell, LatencyKind
-from tests.unit.streams.ingest_makers import LIMITS, account, histogram, interval, latency_of, route
+from tests.unit.streams.ingest_makers import LIMITS, TIME, account, histogram, interval, latency_of, route
 
 
 def traffic(segment: str, num_requests: int, num_allowed: int = 0, probability_micro: int = 0, num_routed: int = 0):
@@ -220,11 +220,11 @@ def test_what_contradicts_itself_is_not_believed(changes: dict[str, Any], field:
         shown = {name: getattr(empty, name) for name in empty.__struct_fields__}
         changes = {"upstream": HistogramFields(**shown | changes["upstream"])}
     with pytest.raises(RecordError) as caught:
-        LatencyKind().believe(interval(at_ms=1_000, **changes))
+        LatencyKind().believe(interval(at_ms=1_000, **changes), TIME)
     assert caught.value.field == field
 
 
 def test_certainty_for_all_who_are_allowed_is_believed():
     LatencyKind().believe(
-        interval(at_ms=1_000, upstream=histogram(3.0), segments=[traffic("retail", 3, 2, 2_000_000, 2)])
+        interval(at_ms=1_000, upstream=histogram(3.0), segments=[traffic("retail", 3, 2, 2_000_000, 2)]), TIME
     )

@@ -1,5 +1,6 @@
 """Sums of one group of requests, by bucket of users. Shape legend: B buckets."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,8 +36,14 @@ class GroupSums:
 
     @property
     def num_buckets(self) -> int:
-        """Buckets with requests."""
-        return int(np.count_nonzero(self.weight_B))
+        """Buckets of equal weight that would be worth as much, rounded down: (sum of w_b)^2 / sum of w_b^2.
+
+        An error that rests on a few heavy buckets has their degrees of freedom (Carter, Schnepel and Steigerwald,
+        "Asymptotic behavior of a t-test robust to cluster heterogeneity", REStat 99, 2017), not those of all.
+        """
+        squares = float(self.weight_B @ self.weight_B)
+        # Rounding errors take no bucket away where all weigh the same.
+        return math.floor(self.weight * self.weight / squares + 1e-9) if squares > 0.0 else 0
 
     @property
     def effective_size(self) -> float:

@@ -3,18 +3,20 @@
 Of an estimate e with variance v, from D degrees of freedom (buckets less one), at level a:
 
     one look      e +- t_D sqrt(v)                                        t_D: quantile 1 - a/2 of Student's t
-    every look    e +- sqrt( v' (1 + v'/s) (ln(1 + s/v') + 2 ln(1/a)) )    v' = v (t_D / z)^2, s = tau^2
+    every look    e +- sqrt( v' (1 + v'/s) (ln(1 + s/v') + 2 ln(1/a)) )    v' = v (t'_D / 3)^2, s = tau^2
 
 The second is the normal mixture of Robbins ("Statistical methods related to the law of the iterated logarithm", Annals
 of Mathematical Statistics 41, 1970, p. 1397), as Johari, Koomen, Pekelis and Walsh use it for experiments ("Always
 valid inference", Operations Research 70, 2022, p. 1806): it holds at all looks at once, at whatever times they are
 taken. It rests on estimates being normal by then, as every asymptotic one does (Waudby-Smith, Arbour, Sinha, Kennedy
 and Ramdas, Annals of Statistics 52, 2024, p. 2613). Where users come again the estimate moves less from look to look
-than the mixture allows for, so that the interval is too wide rather than too narrow. v' makes up for a variance that is
-itself estimated from few buckets.
+than the mixture allows for, so that the interval is too wide rather than too narrow (Slepian's inequality: of normal
+processes the one whose looks are more alike crosses less). v' makes up for a variance that is itself estimated from few
+buckets: t'_D is as rare under Student's t as 3 under the normal distribution, and three standard errors are about where
+the mixture draws its line. The quantile of one look would make up for too little, since the tails differ most far out.
 
 ``tau`` is the size of effect for which the interval is tight: a share of the control's mean. It is at most twice as
-wide as the interval for one look wherever the standard error lies between a hundredth of tau and tau.
+wide as the interval for one look wherever the standard error lies between an eightieth of tau and tau (64 buckets).
 """
 
 import math
@@ -22,8 +24,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-# Quantile 1 - 0.05/2 of the normal distribution.
-_Z: Final = 1.959963984540054
+# How far out tails are compared, in standard errors, and the normal distribution's share within.
+_FAR: Final = 3.0
+_SHARE_WITHIN_FAR: Final = 0.9973002039367398
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +79,9 @@ def interval(
     error = math.sqrt(variance)
     student = student_quantile(num_buckets - 1)
     half = always_valid_half_width(
-        variance * (student / _Z) ** 2, tau=settings.tau_share * abs(scale), level=settings.level
+        variance * (student_quantile(num_buckets - 1, _SHARE_WITHIN_FAR) / _FAR) ** 2,
+        tau=settings.tau_share * abs(scale),
+        level=settings.level,
     )
     return Interval(
         effect=effect,
@@ -100,16 +105,16 @@ def always_valid_half_width(variance: float, *, tau: float, level: float) -> flo
 
 
 @cache
-def student_quantile(degrees: int) -> float:
-    """Quantile 0.975 of Student's t with so many degrees of freedom, at least 1.
+def student_quantile(degrees: int, share: float = 0.95) -> float:
+    """What Student's t with so many degrees of freedom, at least 1, stays within by that share, on both sides of 0.
 
     Found by halving on the distribution's own integral, whose sums of trigonometric terms are exact (Abramowitz and
     Stegun, "Handbook of Mathematical Functions", 26.7.3 and 26.7.4).
     """
-    low, high = 0.0, 20.0
+    low, high = 0.0, 1_000.0
     for _ in range(80):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if _student_share(middle, degrees) < 0.95 else (low, middle)
+        low, high = (middle, high) if _student_share(middle, degrees) < share else (low, middle)
     return high
 
 
