@@ -42,6 +42,8 @@ VERBS: Final[dict[str, Verb]] = {
     "send": Verb("ops.send_cli:send", "Send JSON lines from stdin as validated records."),
     "dlq": Verb("ops.dlq_cli:dlq", "List, show, redrive and discard dead letters."),
     "replay": Verb("ops.replay_cli:replay", "Run ingest and control over logs of the past."),
+    "import": Verb("ops.import_cli:import_group", "Turn logs of others into results and outcomes, and measure them."),
+    "report": Verb("ops.report_cli:report", "Say what borrowed capacity earned, as a page and as JSON."),
     "train": Verb("ops.train_cli:train_command", "Train a ranking model from logs, or from the built-in world."),
     "status": Verb("ops.status.cli:status", "Show cells, targets, pools, lag, and what is stale and why."),
     "doctor": Verb("ops.doctor:doctor", "Say what is missing on this machine and how to get it."),

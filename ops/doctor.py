@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ _PACKAGES: Final = {
     "demo": ("testcontainers",),
 }
 _GIB: Final = 1024**3
+_NAMED_SEGMENTS: Final = 6
 
 # missing: something needed is not there; absent: something is not there that not everyone needs.
 Verdict = Literal["ok", "missing", "absent"]
@@ -66,7 +68,9 @@ def examine() -> Iterator[Finding]:
     yield _memory()
     yield _disk("disk for data", default_data_dir())
     yield _disk("disk for jars", cache_dir())
-    yield _bootstrap()
+    bootstrap = _bootstrap()
+    yield bootstrap
+    yield _split(is_reachable=bootstrap.verdict == "ok" and bool(os.environ.get("KAFKA_BOOTSTRAP")))
     yield _registry()
     yield _runtime_dir()
 
@@ -195,6 +199,31 @@ def _bootstrap() -> Finding:
     except UserError as error:
         return Finding("KAFKA_BOOTSTRAP", "missing", str(error), "start it, or unset KAFKA_BOOTSTRAP")
     return Finding("KAFKA_BOOTSTRAP", "ok", f"{bootstrap} accepts connections")
+
+
+def _split(*, is_reachable: bool) -> Finding:
+    name = "split of users"
+    if not is_reachable:
+        return Finding(name, "absent", "not looked at: no pipeline is named by KAFKA_BOOTSTRAP")
+    from ops.connection import broker_config, namespace
+    from ops.doctor_split import read_refused_cells
+    from schemas.kafka.admin import BrokerError
+
+    try:
+        refused = read_refused_cells(
+            broker_config("doctor", only_looks=True), namespace(), now_ms=time.time_ns() // 1_000_000
+        )
+    except (BrokerError, UserError) as error:
+        return Finding(name, "absent", f"not looked at: {error}")
+    if not refused:
+        return Finding(name, "ok", "no cell upgrades requests while its sample-ratio check fails")
+    told = "; ".join(f"{cell} ({', '.join(segments[:_NAMED_SEGMENTS])})" for cell, segments in refused.items())
+    return Finding(
+        name,
+        "missing",
+        f"no SBM on live traffic: the sample-ratio check fails in {told}",
+        "set max_coverage to 0 until the arms have the shares that they were drawn with",
+    )
 
 
 def _runtime_dir() -> Finding:

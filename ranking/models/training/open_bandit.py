@@ -7,33 +7,15 @@ its retrieval score. There are no bids: each is one.
 Shape legend: R rows, F features, I items.
 """
 
-import csv
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ranking.models.inputs import CandidateChunk, Users
+from ranking.models.training.open_bandit_rows import BadRow, BanditRow, OpenBanditError, read_rows
 from ranking.models.training.views import LabelledViews
-
-_USER_FEATURES = tuple(f"user_feature_{number}" for number in range(4))
-_AFFINITY = "user-item_affinity_"
-
-
-class OpenBanditError(Exception):
-    """A file that is not as the dataset's are; one line that names the file and the row."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    time: datetime
-    item: int
-    clicked: bool
-    labels: tuple[str, ...]
-    affinities: tuple[float, ...]
 
 
 def read_open_bandit(files: Sequence[Path]) -> LabelledViews:
@@ -49,7 +31,7 @@ def read_open_bandit(files: Sequence[Path]) -> LabelledViews:
     history_of, history_ids = np.nonzero(affinities_RI > 0.0)
     return LabelledViews(
         users=Users(
-            features_BF=_one_hot([row.labels for row in rows]),
+            features_BF=_one_hot([(row.position, *row.user_features) for row in rows]),
             history_ids_H=history_ids.astype(np.int64),
             request_of_history_H=history_of.astype(np.int64),
         ),
@@ -63,32 +45,14 @@ def read_open_bandit(files: Sequence[Path]) -> LabelledViews:
     )
 
 
-def _read(path: Path) -> list[_Row]:
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            columns = [name for name in reader.fieldnames or () if name.startswith(_AFFINITY)]
-            # By the item's number: the columns need not stand in that order.
-            columns.sort(key=lambda name: int(name.removeprefix(_AFFINITY)))
-            return [_row(row, columns) for row in reader]
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise OpenBanditError(f"{path}: {error}") from error
+def _read(path: Path) -> Iterator[BanditRow]:
+    for line, row in read_rows(path):
+        if isinstance(row, BadRow):
+            raise OpenBanditError(f"{path}:{line}: {row.reason}")
+        yield row
 
 
-def _row(row: dict[str, str], columns: Sequence[str]) -> _Row:
-    item = int(row["item_id"])
-    if not 0 <= item < len(columns) or row["click"] not in ("0", "1"):
-        raise ValueError(f"row {row['']}: item {item}, click {row['click']!r}")
-    return _Row(
-        time=datetime.fromisoformat(row["timestamp"]),
-        item=item,
-        clicked=row["click"] == "1",
-        labels=(row["position"], *(row[name] for name in _USER_FEATURES)),
-        affinities=tuple(float(row[name]) for name in columns),
-    )
-
-
-def _affinities(rows: Sequence[_Row]) -> NDArray[np.float32]:
+def _affinities(rows: Sequence[BanditRow]) -> NDArray[np.float32]:
     lengths = {len(row.affinities) for row in rows}
     if len(lengths) > 1:
         raise OpenBanditError(f"files of campaigns with {min(lengths)} and {max(lengths)} items: give those of one")

@@ -7,14 +7,16 @@ from functools import partial
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from ops.replay.commands import Heard, heard
+from ops.replay.commands import Heard, HeardAt, as_they_counted, heard
 from ops.replay.ingest_part import KINDS, IngestReplay
 from ops.replay.plan import raw_span
 from ops.replay.said import Said
 from ops.replay.work import first_progress
 from schemas.dead_letters import RawRecord as WholeRecord
 from schemas.framing import encode
+from schemas.kafka.admin import BrokerError
 from schemas.records import ControlWindow, DeadLetter
 from streams.ingest.partition import RawRecord, recompute
 from streams.ingest.progress import Progress, from_metadata, to_metadata
@@ -61,7 +63,7 @@ class Crashing:
             time=TIME,
             cells=cells_of(*DECLARED),
             starts=self._starts,
-            commands=COMMANDS,
+            others=COMMANDS,
         )
         positions = {name: start.offset for name, start in self._starts.items()}
         said: list[Said] = []
@@ -197,7 +199,31 @@ def test_a_command_is_heard_by_the_tick_that_heard_it_live() -> None:
         capacity_window(6),
         command_window(6, "freeze"),
     ]
-    assert [each.from_window for each in heard(log)] == [5, 7]
+    assert [each.from_window for each in heard(enumerate(log))] == [5, 7]
+
+
+def test_what_is_taken_as_it_stands_comes_in_the_order_in_which_it_counted() -> None:
+    behind, results = "us-west", replace(capacity_window(9), kind="results", capacity=None)
+    log = list(
+        enumerate(
+            [
+                capacity_window(4),
+                latency_window(4),
+                replace(capacity_window(4), cell=behind),
+                replace(results, window_index=1),
+                replace(results, window_index=2, cell=behind),
+                replace(latency_window(4), cell=behind),
+                replace(results, window_index=3, cell=behind),
+            ],
+            start=70,
+        )
+    )
+    places = heard(log)
+    assert places == [HeardAt(0, 74), HeardAt(5, 73), HeardAt(5, 76)]
+    taken = list(as_they_counted(places, log))
+    assert [(each.from_window, each.window.window_index) for each in taken] == [(0, 2), (5, 1), (5, 3)]
+    with pytest.raises(BrokerError, match="has lost the record at offset 76"):
+        list(as_they_counted(places, log[:-1]))
 
 
 @pytest.mark.parametrize("name", ["capacity", "latency"])

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ops.simulator.requests import RequestStream
 from ops.simulator.scenario import ScenarioError, built_in_scenarios, load_scenario, parse_scenario
+from ops.simulator.scenario_model import OutcomeSettings
 from ops.simulator.timeline import host_timeline
 from ops.simulator.twin_settings import Mix, Surge
 from ops.simulator.world import World, WorldConfig
@@ -220,3 +222,20 @@ def test_rankers_take_the_usable_hosts_in_turn() -> None:
     third = second.replace("host-b", "host-c").replace("memory_bytes = 1000", 'memory_bytes = 1\nunusable = "memory"')
     scenario = parse_scenario(text + second + third, file="mine.toml")
     assert [host.name for host in scenario.ranker_hosts()] == ["host-a", "host-b", "host-a"]
+
+
+def test_a_run_counts_nearly_all_that_its_users_do() -> None:
+    for name in ("quick", "generated", "three-routes"):
+        scenario = load_scenario(name)
+        world = World(WorldConfig())
+        rng = np.random.default_rng(5)
+        drawn = [each for user in range(400) for each in world.draw_outcomes(rng, user, np.arange(8))]
+        late_s = np.array([each.delay_s for each in drawn if each.kind == "conversion"])
+        delays_ms = late_s * scenario.outcomes.delay_scale * 1_000.0
+        counted = delays_ms <= scenario.measurement.attribution_ms
+        assert 0.95 < counted.mean() <= 1.0
+        # And soon enough that a run sees it.
+        assert scenario.measurement.attribution_ms < scenario.duration_s * 1_000 * 0.8
+        assert scenario.measurement.cohort_ms == scenario.time.window_ms
+    at_once = replace(load_scenario("quick"), outcomes=OutcomeSettings(delay_scale=0.0))
+    assert at_once.measurement.attribution_ms == 2_000

@@ -5,7 +5,8 @@ import pytest
 from ops.status.build import PartFacts
 from ops.status.model import PartitionStatus
 from ops.status.parts import STALL_S, PartitionFacts, part_status, partition_status, parts_of, position
-from schemas.topics import Namespace
+from schemas.settings import MeasurementSettings
+from schemas.topics import RANKING_RESULTS, Namespace
 from streams.ingest.progress import Progress, to_metadata
 from tests.unit.ops.status_makers import NAMESPACE, NOW_MS, TIME, WINDOW_MS, part, status_of
 
@@ -63,6 +64,14 @@ def test_ingest_is_where_its_metadata_says_and_not_at_its_recovery_horizon() -> 
     assert (seen.position, seen.lag_records) == (990, 10)
     assert seen.watermark is not None
     assert round(seen.watermark.timestamp() * 1_000) == NEWEST_MS - TIME.lateness_ms
+
+
+def test_where_results_are_counted_is_known_whatever_the_settings_of_measurement() -> None:
+    progress = Progress(offset=200, last_offset=989, largest_ms=NEWEST_MS, next_window=5)
+    metadata = to_metadata(progress, window_ms=WINDOW_MS, settings=MeasurementSettings().tag)
+    results = next(part for part in parts_of(Namespace("")) if part.topic is RANKING_RESULTS)
+    at = position(results, 200, metadata, window_ms=WINDOW_MS)
+    assert (at.offset, at.largest_ms, at.doubt) == (990, NEWEST_MS, None)
 
 
 @pytest.mark.parametrize("metadata", [None, "", "nonsense", ingest_commit(989, NEWEST_MS, window_ms=777)])

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ranking.models.training.open_bandit import OpenBanditError, read_open_bandit
+from ranking.models.training.open_bandit import read_open_bandit
+from ranking.models.training.open_bandit_rows import OpenBanditError
 from ranking.models.training.popularity import Popularity
 
 _HEADER = (
