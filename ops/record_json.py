@@ -213,11 +213,10 @@ def _number(item: Any, path: str, dtype: np.dtype[Any]) -> int | float:
     if dtype.kind == "f":
         if isinstance(item, str) and item in _WORDS:
             return _WORDS[item]
-        if isinstance(item, int | float) and not isinstance(item, bool):
-            with np.errstate(over="ignore"):
-                fits = abs(item) <= np.finfo(dtype).max
-            if fits:
-                return float(item)
+        is_number = isinstance(item, int | float) and not isinstance(item, bool)
+        # Compared as numbers of Python, exactly, however long they are.
+        if is_number and abs(item) <= float(np.finfo(dtype).max):
+            return float(item)
     elif isinstance(item, int) and not isinstance(item, bool) and -_MAX_INT64 - 1 <= item <= _MAX_INT64:
         return item
     raise RecordError("invalid_field", f"{str(item)[:32]!r} is no {dtype.name}", field=path)

@@ -24,11 +24,14 @@ from ops.agent.outbox import Outbox, OutboxState
 from ops.agent.spool import Spool
 from schemas.avro import validate
 from schemas.errors import RecordError
+from schemas.framing import encode
 from schemas.kafka.config import NAMESPACE_ENV, client_config
 from schemas.records import CapacityEvent, Offer
 from schemas.topics import FLEET_CAPACITY, Namespace
 
 _SPOOL_BYTES: Final = 16 << 20
+# As many offers of one host as ingest reads.
+MAX_OFFERS: Final = 256
 
 
 class CapacityReporter:
@@ -115,7 +118,14 @@ class CapacityReporter:
         trial = HostReporter(cell=self._reporter.cell, host=self._reporter.host, epoch_ms=0)
         for pool, offer in offers.items():
             trial.put(pool, offer)
-        validate(msgspec.to_builtins(trial.record("heartbeat", now_ms=0, reason=reason)), CapacityEvent)
+        if len(offers) > MAX_OFFERS:
+            raise RecordError("invalid_field", f"{len(offers)} pools of one host, at most {MAX_OFFERS}", field="offers")
+        record = trial.record("heartbeat", now_ms=0, reason=reason)
+        try:
+            # Half of a surrogate pair is a character to Python, and none on the wire.
+            encode(validate(msgspec.to_builtins(record), CapacityEvent))
+        except UnicodeEncodeError as error:
+            raise RecordError("invalid_field", f"{error.object!r} is no text", field="offers") from None
 
     def _say(self, kind: Kind, *, reason: str = "") -> None:
         self._outbox.put(self._reporter.record(kind, now_ms=system_now().wall_ms, reason=reason))

@@ -73,8 +73,13 @@ def write_hold(folder: Path, pool: str, hold: HoldFile) -> None:
         starts_ms, ends_ms = min(before.starts_ms, hold.starts_ms), max(before.ends_ms, hold.ends_ms)
         hold = HoldFile(starts_ms=starts_ms, ends_ms=ends_ms, reason=hold.reason)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_bytes(msgspec.json.encode(hold))
-    draft.rename(path)
+    try:
+        draft.write_bytes(msgspec.json.encode(hold))
+        draft.rename(path)
+    except OSError:
+        # What a full disk took of it is of no use to anybody.
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def remove_hold(folder: Path, pool: str) -> bool:

@@ -71,7 +71,7 @@ class Notices:
                 raise ValueError(f"at: {notice.at} is before 1970")
             ends_ms = max(starts_ms, now_ms) + round(for_s * 1e3)
             answer = {"starts": iso_time(starts_ms), "ends": iso_time(ends_ms)}
-        except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
+        except (msgspec.DecodeError, ValueError, OverflowError, OSError, RecursionError) as error:
             return 400, {"error": str(error)}
         unknown = sorted(set(notice.pools) - set(self._known())) if self._known is not None else []
         if unknown:

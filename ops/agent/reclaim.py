@@ -90,8 +90,15 @@ def reclaim(pools: Sequence[str], host: Host, *, for_s: float, reason: str, time
         now_ms = host.wall_ms()
         hold = HoldFile(starts_ms=0, ends_ms=now_ms + round(for_s * 1e3), reason=reason)
         with holds_locked(host.folder, wait=True):
-            for pool in pools:
-                write_hold(host.folder, pool, hold)  # 1
+            try:
+                for pool in pools:
+                    write_hold(host.folder, pool, hold)  # 1
+            except OSError as error:
+                raise GateError(
+                    host.folder,
+                    f"takes no claim ({error.strerror}): not all pools are reclaimed; SIGUSR1 to the agent takes all of"
+                    " them back without a file",
+                ) from error
         knock(host.folder)  # 2
         for each in watched:
             # Only now: no gate is opened any more that is not open yet.

@@ -30,6 +30,11 @@ class Layout:
         """The keys of attribution tokens."""
         return self.run_dir / "attribution.keys"
 
+    @property
+    def experiment_path(self) -> Path:
+        """The arms of a scenario that has its own."""
+        return self.run_dir / "experiment.toml"
+
 
 def serving_parts(
     scenario: Scenario, layout: Layout, environ: Mapping[str, str], ports: Iterator[int]
@@ -44,7 +49,8 @@ def serving_parts(
     yield part("ingest-1", "ingest", "--id", "ingest-1")
     yield part("control-1", "control", "--id", "control-1", "--data-dir", str(layout.run_dir / "control-1"))
     for number in range(1, scenario.processes.routers + 1):
-        yield part(f"router-{number}", "router", "--id", f"router-{number}")
+        experiment = () if scenario.arms is None else ("--experiment", str(layout.experiment_path))
+        yield part(f"router-{number}", "router", "--id", f"router-{number}", *experiment)
     baseline, powerful = ("--bundle", str(BUNDLE)), ("--bundle", str(POWERFUL_BUNDLE))
     for number in range(1, scenario.processes.dedicated_rankers + 1):
         name = f"dedicated-{number}"

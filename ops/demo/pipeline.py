@@ -67,6 +67,8 @@ class Pipeline:
         TopicAdmin(self._config).create(self.namespace)
         if not self._layout.keys_path.exists():
             write_keys(self._layout.keys_path, [(1, secrets.token_bytes(KEY_BYTES))])
+        if self.scenario.arms is not None:
+            self._layout.experiment_path.write_text(self.scenario.arms.to_toml(), encoding="utf-8")
         window_ms = self.scenario.time.window_ms
         with DurableProducer(producer_config(self._config)) as producer:
             for cell in self.scenario.cells:

@@ -97,7 +97,7 @@ def repaired_letters(text: bytes, topic: Topic) -> dict[Place, Struct]:
             shown = msgspec.json.decode(line)
             place, data = (shown["partition"], shown["offset"]), shown["record"]
             record_type = types[shown.get("type") or topic.record_types[0].__name__]
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"line {number}: no letter of {topic.dead_letters} with its record: {error}") from None
         if not all(isinstance(figure, int) for figure in place) or place in repaired:
             raise ValueError(f"line {number}: letter {place} is none, or there twice")

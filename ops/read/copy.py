@@ -1,10 +1,12 @@
 """From what comes out of the log to rows, wherever they go; what cannot be read is named and passed over."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO, Protocol
 
 from confluent_kafka import Message
 
+from ops.errors import UserError
 from ops.read.rows import LogRecord, json_line
 from ops.read.topics import ReadableTopic
 from schemas.errors import RecordError
@@ -37,16 +39,29 @@ class JsonLines:
         self._stream = stream
 
     def add(self, read: LogRecord) -> None:
-        self._stream.write(json_line(read))
+        with _written():
+            self._stream.write(json_line(read))
 
     def pass_over(self, partition: int, offset: int) -> None:
         """A stream has no offsets."""
 
     def write_due(self) -> None:
-        self._stream.flush()
+        with _written():
+            self._stream.flush()
 
     def write_all(self) -> None:
-        self._stream.flush()
+        self.write_due()
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """A full disk behind stdout is one line for the user; that nobody reads it any more is no error of ours."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(f"stdout: {error.strerror}") from error
 
 
 def copy(

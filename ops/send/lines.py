@@ -82,7 +82,7 @@ def record_of(text: bytes, topic: Topic) -> Struct:
     """
     try:
         data = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RecordError("malformed", f"no JSON: {error}") from None
     record_type = topic.record_types[0]
     if isinstance(data, dict):

@@ -15,6 +15,7 @@ from ops.simulator.files.wanted import WantedFiles
 from ops.simulator.scenario_levers import lever_limits
 from ops.simulator.scenario_model import (
     DEMO_TIME,
+    ArmShares,
     ArrivalProcess,
     Arrivals,
     CapacityAction,
@@ -30,6 +31,8 @@ from ops.simulator.scenario_model import (
 from ops.simulator.scenario_twin import twin_settings
 from ops.simulator.toml_table import ScenarioError, Table
 from ops.simulator.world import WorldConfig
+from ranking.router.arms import DEFAULT_ARMS
+from ranking.router.experiment import Experiment
 from schemas.records import CellLimits
 from schemas.records.fields import IdleCause, UnusableReason
 from schemas.settings import TimeSettings
@@ -102,6 +105,7 @@ def parse_scenario(text: str, *, file: str) -> Scenario:
         outcomes=_outcomes(root.table("outcomes")),
         processes=_processes(root.table("processes"), hosts, has_hosts_later=capacity_file is not None),
         time=_time(root.table("time")),
+        arms=_arms(root.table("arms")) if "arms" in root else None,
         twin=twin_settings(root),
         wanted_files=wanted_files,
     )
@@ -238,6 +242,20 @@ def _outcomes(table: Table) -> OutcomeSettings:
     settings = OutcomeSettings(delay_scale=table.number("delay_scale", at_least=0.0, at_most=1_000.0, default=1.0))
     table.finish()
     return settings
+
+
+def _arms(table: Table) -> ArmShares:
+    def share(name: str, default: float) -> float:
+        return table.number(name, at_least=0.0, at_most=1.0, default=default)
+
+    arms = ArmShares(
+        holdout_share=share("holdout_share", DEFAULT_ARMS.holdout_share),
+        rma_share=share("rma_share", DEFAULT_ARMS.rma_share),
+        sbm_share=share("sbm_share", DEFAULT_ARMS.sbm_share),
+        explored_share=share("explored_share", Experiment.explored_share),
+    )
+    table.finish()
+    return arms
 
 
 def _processes(table: Table, hosts: tuple[Host, ...], *, has_hosts_later: bool) -> Processes:

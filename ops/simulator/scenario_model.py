@@ -119,6 +119,26 @@ class OutcomeSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ArmShares:
+    """Shares of users in the experiment's arms, and of requests whose dose is explored, as a router's file has them.
+
+    A run of a minute has a few users in each arm only where the shares are more even than in production.
+    """
+
+    holdout_share: float
+    rma_share: float
+    sbm_share: float
+    explored_share: float
+
+    def to_toml(self) -> str:
+        """The file that `intertidal run router --experiment` takes."""
+        return (
+            f"[arms]\nholdout_share = {self.holdout_share}\nrma_share = {self.rma_share}\n"
+            f"sbm_share = {self.sbm_share}\n\n[doses]\nexplored_share = {self.explored_share}\n"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Processes:
     """How many processes of each part a run of the scenario starts; opportunistic rankers serve the wide route."""
 
@@ -149,6 +169,7 @@ class Scenario:
     outcomes: OutcomeSettings
     processes: Processes
     time: TimeSettings
+    arms: ArmShares | None = None
     twin: TwinSettings = NO_TWIN
     wanted_files: WantedFiles = NO_FILES
     file_reports: tuple[FileReport, ...] = ()

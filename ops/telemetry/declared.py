@@ -27,6 +27,18 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("intertidal_ticks_total", "counter", "Controller decisions.", ("cell",)),
     Metric("intertidal_candidate_target", "gauge", "Candidates per request now asked for.", ("cell",)),
     Metric(
+        "intertidal_split_mismatch",
+        "gauge",
+        "1 while the sample-ratio check of a segment fails, else 0; (all) is the cell.",
+        ("cell", "segment"),
+    ),
+    Metric(
+        "intertidal_guardrails_crossed",
+        "gauge",
+        "Guardrails that hold a lever of a segment at base.",
+        ("cell", "segment"),
+    ),
+    Metric(
         "intertidal_shut_out_targets_total",
         "counter",
         "Targets not heard: of a controller that another has taken over from.",

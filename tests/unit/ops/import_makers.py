@@ -33,9 +33,9 @@ def write_log(folder: Path, rows: list[str]) -> Path:
 
 
 def random_log(folder: Path, *, seed: int, num_rows: int, click_share: float, spread: bool) -> Path:
-    """A log of two days; ``spread`` propensities are as unequal as those of a bandit."""
+    """A log of six hours; ``spread`` propensities are as unequal as those of a bandit."""
     rng = random.Random(seed)
-    times = sorted(rng.uniform(0, 172_800) for _ in range(num_rows))
+    times = sorted(rng.uniform(0, 21_600) for _ in range(num_rows))
     rows = [
         row(
             number,

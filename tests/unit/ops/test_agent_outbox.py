@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ops.agent.capacity_reporter import CapacityReporter
+from ops.agent.capacity_reporter import MAX_OFFERS, CapacityReporter
 from ops.agent.outbox import WINDOW, Outbox
 from ops.agent.spool import Spool
 from schemas.errors import RecordError
@@ -242,3 +242,17 @@ def test_what_no_reader_would_believe_does_not_leave_the_host(
 def test_a_name_that_is_no_cell_is_refused_at_once() -> None:
     with pytest.raises(RecordError, match="cell"):
         CapacityReporter(cell="US East", host="h", environ={"KAFKA_BOOTSTRAP": "127.0.0.1:1"})
+
+
+def test_what_no_bytes_can_say_and_more_pools_than_are_read_are_refused_at_the_call(reporter: CapacityReporter) -> None:
+    fields: dict[str, Any] = {"units": 1, "idle_cause": "off_peak", "cpu_cores": 8, "memory_bytes": 5}
+    with pytest.raises(RecordError, match="is no text"):
+        reporter.offer("a\ud800", **fields)
+    for number in range(MAX_OFFERS):
+        reporter.offer(f"h200-{number}", **fields)
+    assert len(put_by(reporter)) == MAX_OFFERS
+    with pytest.raises(RecordError, match="257 pools of one host, at most 256"):
+        reporter.offer("one-more", **fields)
+    reporter.heartbeat()
+    (beat,) = put_by(reporter)
+    assert len(beat.offers) == MAX_OFFERS

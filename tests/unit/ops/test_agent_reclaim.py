@@ -1,5 +1,6 @@
 """`intertidal reclaim` on a fake clock: it waits for the last ranker's word, with an agent, without one, in vain."""
 
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -202,3 +203,18 @@ def test_wrong_use_is_one_line(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_a_folder_that_takes_no_claim_is_said_and_nothing_is_left_in_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.agent()
+
+    def full(path: Path, _data: bytes) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(GateError, match=rf"{stage.folder}.*No space left on device.*SIGUSR1"):
+        stage.reclaim()
+    assert not [path.name for path in stage.folder.iterdir() if ".hold." in path.name]

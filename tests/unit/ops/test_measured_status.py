@@ -13,7 +13,7 @@ from streams.control.processor import apply
 from streams.control.settings import ControlSettings
 from streams.control.state import CellState
 from streams.control.uplift.state import ALL, SumsError
-from tests.unit.ops.status_makers import NOW_MS, WELL, declaration, facts_of, status_of
+from tests.unit.ops.status_makers import NOW_MS, WELL, declaration, status_of
 from tests.unit.streams.control_makers import capacity_window, latency_window
 from tests.unit.streams.uplift_makers import CELL, outcomes_window, results_window, world
 
@@ -48,12 +48,12 @@ def uplift(segment: str = ALL, *, is_mismatch: bool = False, is_crossed: bool = 
 
 
 def troubles(*records: SegmentUplift) -> dict[str, str]:
-    status = status_of(facts_of([*WELL, *records]))
+    status = status_of([*WELL, *records])
     return {trouble.kind: trouble.detail for trouble in status.troubles}
 
 
 def test_what_is_measured_is_shown_of_the_whole_and_its_segments():
-    status = status_of(facts_of([*WELL, uplift("shop"), uplift()]))
+    status = status_of([*WELL, uplift("shop"), uplift()])
     measured = status.cells[0].measured
     assert measured is not None
     assert (measured.segments, measured.num_requests, measured.pending_requests) == (["shop"], 1_000, 50)

@@ -1,5 +1,6 @@
 """`intertidal read` without a broker: wrong use is one line, and what cannot be read is named and passed over."""
 
+import errno
 import io
 import json
 from dataclasses import dataclass
@@ -107,3 +108,15 @@ def test_what_was_deleted_unread_is_said_and_a_topic_made_anew_refused(capsys):
     assert "t.ranking.results[0]: 3 records deleted unread" in capsys.readouterr().err
     with pytest.raises(UserError, match="made anew"):
         read_cli._check(TOPICS["ranking.results"], found, {0: 10})
+
+
+class Full(io.BytesIO):
+    """A stream whose disk is full."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_behind_stdout_is_one_line() -> None:
+    with pytest.raises(UserError, match="stdout: No space left on device"):
+        JsonLines(Full()).write_all()

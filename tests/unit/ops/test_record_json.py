@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
+from ops import record_json
 from ops.record_json import PACKED, from_json, plain_from_json, plain_to_json, to_json
 from schemas.errors import RecordError
 from schemas.records import CapacityEvent, ControllerSnapshot, RankingAnswer, RankingOutcome, RankingRequest
@@ -166,3 +168,8 @@ def test_a_required_field_that_is_missing_is_said() -> None:
     with pytest.raises(RecordError) as refused:
         from_json(RankingRequest, data)
     assert refused.value.field == "user_id"
+
+
+def test_numbers_of_any_length_are_held_against_what_an_item_takes() -> None:
+    with pytest.raises(RecordError, match="is no float32"):
+        record_json._number(10**400, "scores[0]", np.dtype("<f4"))

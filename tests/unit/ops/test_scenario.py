@@ -13,6 +13,7 @@ from ops.simulator.scenario_model import OutcomeSettings
 from ops.simulator.timeline import host_timeline
 from ops.simulator.twin_settings import Mix, Surge
 from ops.simulator.world import World, WorldConfig
+from ranking.router.experiment import parse_experiment
 from schemas.gate import gate_file_name
 
 GOOD = """
@@ -239,3 +240,13 @@ def test_a_run_counts_nearly_all_that_its_users_do() -> None:
         assert scenario.measurement.cohort_ms == scenario.time.window_ms
     at_once = replace(load_scenario("quick"), outcomes=OutcomeSettings(delay_scale=0.0))
     assert at_once.measurement.attribution_ms == 2_000
+
+
+def test_the_arms_of_a_scenario_are_those_of_its_routers() -> None:
+    arms = load_scenario("three-routes").arms
+    assert arms is not None
+    experiment = parse_experiment(arms.to_toml())
+    assert (experiment.arms.holdout_share, experiment.arms.rma_share, experiment.arms.sbm_share) == (0.1, 0.5, 0.5)
+    assert experiment.explored_share == 0.2
+    # Where it has none routers have their own.
+    assert load_scenario("quick").arms is None

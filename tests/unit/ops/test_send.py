@@ -15,7 +15,7 @@ from ops import cli
 from ops.errors import UserError
 from ops.intake import BY_NAME, Intake, key_of
 from ops.record_json import to_json
-from ops.send.lines import complaint, outgoing, pieces
+from ops.send.lines import complaint, outgoing, pieces, record_of
 from ops.send.sender import Rejects, Sender
 from schemas.avro import parsed_schema
 from schemas.errors import RecordError
@@ -233,3 +233,8 @@ def test_wrong_arguments_are_one_line_and_exit_code_2(
 
 def test_every_topic_is_known_by_its_name() -> None:
     assert set(BY_NAME) == {topic.name for topic in TOPICS}
+
+
+def test_a_line_nested_without_end_is_a_bad_line_like_any_other() -> None:
+    with pytest.raises(RecordError, match="no JSON"):
+        record_of(b"[" * 100_000, FLEET_CAPACITY)
