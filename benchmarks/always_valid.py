@@ -33,8 +33,8 @@ def even_and_uneven(
     """Experiments of two arms; the first earns ``lift`` more of all values. What is missed is the true difference."""
     rng = np.random.default_rng(seed)
     crowd_UKL = crowd(rng, num_users=4 * sum(users), num_looks=NUM_LOOKS, rate=rate)
-    requests_UL, value_UL = crowd_UKL[:, :NUM_LOOKS], crowd_UKL[:, NUM_LOOKS : 2 * NUM_LOOKS]
-    truth_L = lift * value_UL.sum(axis=0) / requests_UL.sum(axis=0)
+    requests_L, value_L, _, _ = crowd_UKL.sum(axis=0, dtype=np.float64).reshape(4, NUM_LOOKS)
+    truth_L = lift * value_L / requests_L
     seen: list[Looks] = []
     with progress(f"users {users[0]} + {users[1]}", total=num) as advance:
         for _ in range(num):
@@ -62,8 +62,8 @@ def levers(num: int, *, users: int = 3_000, num_looks: int = 40, seed: int = 2) 
     """Four arms under value-aware shedding and drift: each contrast, by what was assigned and (``naive``) delivered."""
     rng = np.random.default_rng(seed)
     crowd_UKL = crowd(rng, num_users=8 * users, num_looks=num_looks)
-    requests_L, _, _, precious_L = crowd_UKL.sum(axis=0).reshape(4, num_looks)
-    worth_L = precious_L / requests_L
+    requests_L, _, precious_L, gainful_L = crowd_UKL.sum(axis=0, dtype=np.float64).reshape(4, num_looks)
+    worth_L = gainful_L / requests_L
     gains = {"none": 0.0, "one": GAIN_ONE, "other": GAIN_OTHER, "both": GAIN_BOTH}
     contrasts = {
         "one": (("one", "none"), (1.0, -1.0)),
@@ -89,7 +89,7 @@ def levers(num: int, *, users: int = 3_000, num_looks: int = 40, seed: int = 2) 
         for name, (groups, signs) in contrasts.items()
     }
     # As delivered the truth would be what a served request gains.
-    delivered_L = GAIN_ONE * precious_L / crowd_UKL.sum(axis=0).reshape(4, num_looks)[2]
+    delivered_L = GAIN_ONE * gainful_L / precious_L
     return {
         name: _figures(looks, delivered_L if name == "naive" else truths[name] * worth_L)
         for name, looks in seen.items()

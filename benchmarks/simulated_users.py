@@ -18,6 +18,7 @@ from streams.control.uplift.statistics.intervals import DEFAULT_INTERVALS, stude
 from streams.control.uplift.statistics.sample_ratio import MIN_USERS, MIXTURE_USERS
 
 Floats = NDArray[np.float64]
+Crowd = NDArray[np.float32]
 
 # Kinds of sums. A request is precious or plain, chance says which; plain ones are shed first: their lever is not
 # delivered. Gains are what a lever adds where it is delivered.
@@ -26,8 +27,8 @@ KINDS: Final = ("requests", "value", "precious", "precious_value")
 GAIN_ONE, GAIN_OTHER, GAIN_BOTH = 0.3, 0.2, 0.4
 
 
-def crowd(rng: np.random.Generator, *, num_users: int, num_looks: int, tail: float = 2.5, rate: float = 3.0) -> Floats:
-    """Running sums of each user by kind and look, float64 [U, K x L]; ``tail`` is the exponent of Pareto's values.
+def crowd(rng: np.random.Generator, *, num_users: int, num_looks: int, tail: float = 2.5, rate: float = 3.0) -> Crowd:
+    """Running sums of each user by kind and look, float32 [U, K x L]; ``tail`` is the exponent of Pareto's values.
 
     Users differ for good in how often they come, click and spend; a half comes later; traffic rises and falls.
     """
@@ -49,10 +50,11 @@ def crowd(rng: np.random.Generator, *, num_users: int, num_looks: int, tail: flo
         value_UL = np.bincount(where, weights=worth, minlength=num_clicks_UL.size).reshape(num_clicks_UL.shape)
         requests.append(np.cumsum(num_UL, axis=1, dtype=np.float64))
         values.append(np.cumsum(value_UL * spends_U[:, None], axis=1))
-    return np.concatenate([requests[0] + requests[1], values[0] + values[1], requests[0], values[0]], axis=1)
+    sums = (requests[0] + requests[1], values[0] + values[1], requests[0], values[0])
+    return np.concatenate(sums, axis=1, dtype=np.float32)
 
 
-def drawn(rng: np.random.Generator, crowd_UKL: Floats, users: Sequence[int], num_kinds: int = 2) -> Floats:
+def drawn(rng: np.random.Generator, crowd_UKL: Crowd, users: Sequence[int], num_kinds: int = 2) -> Floats:
     """So many users per arm, put into buckets by chance: sums by arm, kind, bucket and look, [A, K, B, L].
 
     Only the first ``num_kinds`` kinds are summed.

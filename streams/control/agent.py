@@ -57,15 +57,17 @@ from schemas.kafka.config import client_config
 from schemas.kafka.producer import DeliveryError
 from schemas.kafka.registry import connect_registry
 from schemas.partition import partition_for
-from schemas.records import CandidateTarget, ControlWindow
+from schemas.records import ControlWindow
 from schemas.settings import TimeSettings
-from schemas.topics import CONTROL_APP_ID, CONTROL_TABLE, CONTROL_WINDOWS, Namespace, planned_topics
+from schemas.topics import CONTROL_APP_ID, CONTROL_TABLE, CONTROL_WINDOWS, Namespace
 from streams.control.believe import believed
+from streams.control.checked_topics import checked_topics
 from streams.control.connection import Connection, connection
 from streams.control.epochs import Epochs, epoch_key, stored_epoch
+from streams.control.gauges import show
 from streams.control.in_order import InOrder
 from streams.control.local_store import set_aside_damaged, sole_user
-from streams.control.outputs import OUTPUT_TOPICS, destination
+from streams.control.outputs import destination
 from streams.control.progress import Progress
 from streams.control.quiet import quiet_libraries
 from streams.control.raw_message import raw_record
@@ -268,10 +270,7 @@ class ControlAgent:
         changes = self._store(key, before, state)  # step 2
         sends = [self._send(said, epoch=epoch) for said in records]  # step 3
         await _acknowledged(*changes, *sends)
-        for said in records:
-            if isinstance(said, CandidateTarget):
-                self._metrics.counter("intertidal_ticks_total").labels(said.cell).inc()
-                self._metrics.gauge("intertidal_candidate_target").labels(said.cell).set(said.candidate_target)
+        show(self._metrics, records)
 
     async def _epoch(self, cell: str, partition: int) -> int:
         """Epoch to speak for a cell with; a new one is in the changelog before anything is said under it."""
@@ -366,7 +365,7 @@ def run(options: ControlOptions) -> None:
     config = client_config(f"control-{options.instance_id}")
     connect_registry()
     link = connection(config)
-    num_partitions = _checked_topics(TopicAdmin(config), options.namespace)
+    num_partitions = checked_topics(TopicAdmin(config), options.namespace)
     with sole_user(_data_dir(options)):
         asyncio.run(_serve(options, link, num_partitions))
 
@@ -484,25 +483,6 @@ def _credentials(link: Connection) -> Any:
 
 def _data_dir(options: ControlOptions) -> Path:
     return options.data_dir / (options.namespace.prefix + CONTROL_APP_ID)
-
-
-def _checked_topics(admin: TopicAdmin, namespace: Namespace) -> dict[str, int]:
-    """Partitions of each topic that the agent touches.
-
-    Raises BrokerError when one is missing, ValueError when one has another number of partitions than the contract
-    says: the table's and the windows' must be the same.
-    """
-    names = {namespace.topic(topic) for topic in (CONTROL_WINDOWS, *OUTPUT_TOPICS)}
-    names |= {namespace.dead_letters(CONTROL_WINDOWS), namespace.control_changelog}
-    num_partitions = admin.require(names)
-    for planned in planned_topics(namespace):
-        actual = num_partitions.get(planned.name, planned.num_partitions)
-        if actual != planned.num_partitions:
-            raise ValueError(
-                f"topic {planned.name} has {actual} partitions, should have {planned.num_partitions};"
-                " `intertidal topics check` names each difference"
-            )
-    return num_partitions
 
 
 async def _acknowledged(*sends: Any) -> None:

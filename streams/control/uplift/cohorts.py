@@ -128,10 +128,15 @@ def _taken(sums: SegmentSums, one: Pending, state: MeasurementState) -> SegmentS
     """Sums with one matured cohort among them; one of other model versions starts them anew."""
     sums_BK = dense(one)
     if one.is_aa:
-        past = layout.packed(layout.added(layout.unpacked(sums.aa), sums_BK))
-        return msgspec.structs.replace(sums, aa=past, is_aa=True, matured_cohort=max(sums.matured_cohort, one.last))
+        return msgspec.structs.replace(
+            sums,
+            aa=layout.packed(layout.added(layout.unpacked(sums.aa), sums_BK)),
+            is_aa=True,
+            aa_since_ms=sums.aa_since_ms if sums.aa else one.first * state.cohort_ms,
+            matured_cohort=max(sums.matured_cohort, one.last),
+        )
     era = era_at(state.eras, one.last)
-    if era != sums.era:
+    if era != sums.era or not sums.claims:
         sums = msgspec.structs.replace(
             sums,
             claims=b"",

@@ -1,12 +1,12 @@
 """What is said of each segment of which something is newly known: one record, the same whenever it is said. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 
-from schemas.records import ArmGuard, CellLimits, SegmentUplift
+from schemas.records import ArmGuard, CellLimits, Effect, SegmentUplift
 from schemas.records.measurement import ARMS
 from streams.control.uplift import layout
 from streams.control.uplift.cohorts import matured
@@ -23,7 +23,12 @@ from streams.control.uplift.state import ALL, MeasurementState, SegmentSums
 from streams.control.uplift.trust import trust
 from streams.control.uplift.versions import era_of
 
+# Where more of the outcomes than that came too late to be counted, requests were taken for worth nothing that were not.
+MOST_LATE_SHARE: Final = 0.05
 _ARM_REQUESTS: Final = np.array([column(f"arm {arm}", "num_requests") for arm in ARMS])
+_ARM_OUTCOMES: Final = np.array(
+    [column(f"arm {arm}", name) for arm in ARMS for name in ("views", "clicks", "conversions")]
+)
 
 
 def ticked_measurement(
@@ -78,6 +83,11 @@ def _uplift(
     era = era_of(state.eras, sums.era)
     claims_BK = layout.unpacked(sums.aa if sums.is_aa else sums.claims)
     guards = recent_guards(sums)
+    claims: Iterable[Effect] = ()
+    recent: Iterable[Effect] = ()
+    if not is_too_late(sums, claims_BK):
+        claims = effects_of(claims_BK, past_BK=layout.unpacked(sums.aa) if sums.aa and not sums.is_aa else None)
+        recent = effects_of(layout.unpacked_faded(sums.steering), STEERING_CONTRASTS)
     return SegmentUplift(
         cell=state.cell,
         segment=sums.segment,
@@ -85,9 +95,9 @@ def _uplift(
         window_end_ms=window_end_ms,
         baseline_version=era.baseline_version,
         powerful_version=era.powerful_version,
-        since_ms=sums.since_ms,
-        effects=list(effects_of(claims_BK, past_BK=layout.unpacked(sums.aa) if sums.aa and not sums.is_aa else None)),
-        recent=list(effects_of(layout.unpacked_faded(sums.steering), STEERING_CONTRASTS)),
+        since_ms=sums.aa_since_ms if sums.is_aa else sums.since_ms,
+        effects=list(claims),
+        recent=list(recent),
         sample_ratio=trust(sums),
         guardrails=list(sums.guardrails),
         num_requests=_num_requests(claims_BK),
@@ -97,6 +107,12 @@ def _uplift(
         optional_share=_share(guards, whole, "num_items_admitted"),
         is_aa=sums.is_aa,
     )
+
+
+def is_too_late(sums: SegmentSums, claims_BK: Sums) -> bool:
+    """Whether so many outcomes came after their cohort had been counted that nothing is to be claimed."""
+    num_counted = int(claims_BK[:, _ARM_OUTCOMES].sum())
+    return sums.num_late_outcomes > MOST_LATE_SHARE * (sums.num_late_outcomes + num_counted)
 
 
 def pending_requests(sums: SegmentSums) -> int:

@@ -64,9 +64,9 @@ class SegmentSums(Struct, frozen=True, kw_only=True):
     ``applied`` are the last windows taken in, by kind and partition, each ``window_ms`` long. ``claims`` (int64) are
     sums of the cohorts matured since ``since_ms``, of the model versions of era ``era``; ``steering`` (float64) are the
     same, decayed to cohort ``matured_cohort``. ``prior`` are the decayed sums of the versions before, ``aa`` the sums
-    of A/A cohorts. ``crossings`` and ``guardrails`` are of the guardrails when cohort ``judged_cohort`` began.
-    ``day_sums`` (int64 [B x arms x 2]) count the requests of day ``day`` and their arm weights.
-    ``matured_window`` is the window of the last tick at which a cohort matured, ``said`` what was said of it then.
+    of A/A cohorts from ``aa_since_ms`` on. ``crossings`` and ``guardrails`` are of the guardrails when cohort
+    ``judged_cohort`` began. ``day_sums`` (int64 [B x arms x 2]) count the requests of day ``day`` and their arm
+    weights. ``matured_window`` is the window of the last tick that brought news, ``said`` what was said of it then.
     """
 
     segment: Name
@@ -77,6 +77,7 @@ class SegmentSums(Struct, frozen=True, kw_only=True):
     steering: Packed = b""
     prior: Packed = b""
     aa: Packed = b""
+    aa_since_ms: TimeMs = 0
     era: int = NONE_YET
     since_ms: TimeMs = 0
     matured_cohort: int = NONE_YET

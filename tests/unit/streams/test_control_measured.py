@@ -233,10 +233,9 @@ def inputs(at_base: frozenset[str]) -> CoverageInputs:
 
 
 def settled(at_base: frozenset[str]):
-    loop = CoverageLoop()
-    for _ in range(30):
-        decision = decide_coverage(inputs(at_base), loop=loop)
-        loop = decision.loop
+    decision = decide_coverage(inputs(at_base), loop=CoverageLoop())
+    for _ in range(29):
+        decision = decide_coverage(inputs(at_base), loop=decision.loop)
     return decision
 
 
