@@ -365,7 +365,7 @@ def run(options: ControlOptions) -> None:
     config = client_config(f"control-{options.instance_id}")
     connect_registry()
     link = connection(config)
-    num_partitions = checked_topics(TopicAdmin(config), options.namespace)
+    num_partitions = checked_topics(TopicAdmin(config).require, options.namespace)
     with sole_user(_data_dir(options)):
         asyncio.run(_serve(options, link, num_partitions))
 
