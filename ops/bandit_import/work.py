@@ -9,17 +9,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 import msgspec
 from confluent_kafka import Message
 
-from ops.bandit_import.files import LogFile, by_time
+from ops.bandit_import.files import LogFile
 from ops.bandit_import.measure import Counts, Ingest, kinds, measured
 from ops.bandit_import.names import declaration, import_topics
-from ops.bandit_import.records import cells_of, records_of
+from ops.bandit_import.records import cells_of
 from ops.bandit_import.run_log import MANIFEST_KEY, PROGRESS_KEY, Manifest, Progress, read_import_log
+from ops.bandit_import.stretches import stretches
 from ops.replay.names import run_log
 from ops.replay.reading import RangeReader
 from ops.replay.said import Said
@@ -31,8 +31,6 @@ from schemas.kafka.ranges import read_ranges
 from schemas.topics import CONTROL_CELLS, Namespace, Topic
 from streams.ingest.partition import RawRecord
 
-# Some ten thousand records: a transaction of a second.
-_ROWS: Final = 1_000
 _BATCH: Final = 4_096
 
 
@@ -81,17 +79,10 @@ class Import:
         sink.write(cells, {MANIFEST_KEY: msgspec.json.encode(self.manifest)})
 
     def _write(self, sink: Sink, progress: Progress, advance: Callable[[int], None]) -> Progress:
-        rows = islice(by_time(self.files), progress.num_rows, None)
-        floor = self.manifest.min_propensity
-        while batch := list(islice(rows, _ROWS)):
-            said = [record for row in batch for record in records_of(*row, min_propensity=floor)]
-            progress = msgspec.structs.replace(
-                progress,
-                num_rows=progress.num_rows + len(batch),
-                num_records=progress.num_records + len(said),
-            )
-            sink.write(said, {PROGRESS_KEY: msgspec.json.encode(progress)})
-            advance(len(batch))
+        for said, reached in stretches(self.files, progress, min_propensity=self.manifest.min_propensity):
+            sink.write(said, {PROGRESS_KEY: msgspec.json.encode(reached)})
+            advance(reached.num_rows - progress.num_rows)
+            progress = reached
         return progress
 
     def _measure(self, sink: Sink, progress: Progress) -> Progress:

@@ -45,7 +45,7 @@ def assignment_of(
     segment = experiment.segments.of(request)
     is_upgradable = arm.allows_sbm and request.num_base_candidates <= max_upgrade_candidates
     dose = NO_DOSE
-    if target is not None and arm.allows_rma:
+    if target is not None and arm.allows_rma and segment not in target.segments_at_base:
         num_wanted = min(target.candidate_target, len(request.ad_ids) // INT64_BYTES)
         dose = dose_of(
             request.request_id,

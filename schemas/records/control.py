@@ -63,6 +63,8 @@ class CandidateTarget(Struct, frozen=True, kw_only=True):
     What was measured of the values by which optional work is weighed, empty before anything was: ``depth_values`` is a
     curve through points in rising order of position that never rises, ``upgrade_values`` holds the expected gain by
     segment. Whoever weighs has priors for what is not there.
+
+    Requests of ``segments_at_base`` get no extra candidates, as a guardrail of their segment is crossed.
     """
 
     cell: CellName
@@ -91,6 +93,7 @@ class CandidateTarget(Struct, frozen=True, kw_only=True):
     excluded: list[Name] = []
     depth_values: list[DepthValue] = []
     upgrade_values: list[UpgradeValue] = []
+    segments_at_base: list[Name] = []
 
     def __post_init__(self) -> None:
         positions = [point.position for point in self.depth_values]

@@ -9,6 +9,7 @@ from streams.control.decide import Decision, Inputs
 from streams.control.evidence import Evidence
 from streams.control.facts import CapacityFacts, LatencyFacts
 from streams.control.settings import CONTROLLER_VERSION, ControlSettings
+from streams.control.uplift.state import ALL
 from streams.control.uplift.summary import Measured
 
 MAX_DETAIL = 4096
@@ -61,6 +62,7 @@ def target_of(made: Made, *, cell: str, window_ms: int, settings: ControlSetting
         excluded=list(made.latency.excluded),
         depth_values=list(made.measured.depth_values),
         upgrade_values=list(made.measured.upgrade_values),
+        segments_at_base=sorted(made.measured.segments_at_base("rma") - {ALL}),
     )
 
 

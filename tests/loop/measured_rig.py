@@ -46,12 +46,16 @@ class ClosedLoop:
         """So many more ticks."""
         return [self._step() for _ in range(num_ticks)]
 
-    def _step(self) -> Step:
-        tick = self.world.tick(self._shares)
+    def take(self, tick: Tick) -> None:
+        """What a tick tells, and nothing made of it."""
         self._mix = mix.updated(self._mix, tick.traffic)
         for window in tick.windows:
             self.state = take_in(self.state, window)
         self.state = matured(self.state, tick.end_ms, window_index=tick.window_index)
+
+    def _step(self) -> Step:
+        tick = self.world.tick(self._shares)
+        self.take(tick)
         measured = summary(self.state)
         shares, traffic = self._shares, mix.traffic_of(self._mix)
         self._shares = self._ordered(measured.estimates, traffic)

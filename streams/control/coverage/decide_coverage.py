@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import msgspec
 
 from schemas.records import SegmentShare
+from schemas.segments import OTHER_SEGMENT
 from streams.control.coverage import calibration, mix
 from streams.control.coverage.calibration import Asked
 from streams.control.coverage.ceiling import ceiling_of
@@ -166,17 +167,17 @@ def _spread(moved: Steered, inputs: CoverageInputs, *, budget: float) -> Coverag
         num_effective=mix.num_effective(loop.mix),
         owed=inputs.owed,
     )
-    listed = tuple(
-        SegmentShare(segment=segment, share=0.0 if segment in inputs.at_base else share)
-        for segment, share in shares.by_segment
-    )
+    # Those at base are listed whether or not they ask: who is not listed has the share of the others.
+    by_segment = dict(shares.by_segment) | dict.fromkeys(inputs.at_base - {ALL, OTHER_SEGMENT}, 0.0)
+    listed = tuple(SegmentShare(segment=segment, share=share) for segment, share in sorted(by_segment.items()))
+    other_share = 0.0 if OTHER_SEGMENT in inputs.at_base else shares.other
     # Shares are rounded: what is short of the coverage by less than that is not short of it.
     is_short = shares.reached < asked_for - 10.0**-DECIMALS
-    asked = Asked(shares=listed, other_share=shares.other, saturated=is_short)
+    asked = Asked(shares=listed, other_share=other_share, saturated=is_short)
     return CoverageDecision(
         coverage=min(round(loop.coverage, DECIMALS), limits.max_coverage),
         segment_shares=listed,
-        other_share=shares.other,
+        other_share=other_share,
         budget_units_s=budget,
         reason=moved.reason,
         detail=moved.detail,

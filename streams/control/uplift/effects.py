@@ -63,8 +63,10 @@ class Groups:
     """Groups of requests in sums [B, K] of one segment, decayed or not, measure by measure."""
 
     def __init__(self, sums_BK: Sums | Faded) -> None:
-        self._sums_BK = sums_BK.astype(np.float64)
+        # Column by column: each figure of a group is then one stretch of memory.
+        self._sums_BK = np.asfortranarray(sums_BK, dtype=np.float64)
         self._made: dict[tuple[str, Measure], GroupSums] = {}
+        self._served: dict[Contrast, tuple[GroupSums, GroupSums]] = {}
 
     def group(self, name: str, measure: Measure) -> GroupSums:
         """One group, as in ``arm both`` or ``upgrade yes``; values in units of currency."""
@@ -128,7 +130,9 @@ class Groups:
         lever = _LEVERS.get(contrast)
         if found is None or lever is None:
             return effect
-        served = delivered_effect(treated, control, *self._sides_served(contrast, lever))
+        if contrast not in self._served:
+            self._served[contrast] = self._sides_served(contrast, lever)
+        served = delivered_effect(treated, control, *self._served[contrast])
         if served is None:
             return effect
         return msgspec.structs.replace(

@@ -1,9 +1,11 @@
 """Whom to upgrade first, and how sure that is: from what was drawn by chance to an order for the coverage. Pure.
 
-The gain of an upgrade in a segment is what the requests that drew one earned beyond those that drew none, by decayed
-sums weighted with 1 / propensity, over what of the draw was served (Wald's ratio, ``statistics.delivered``). So neither
-who was given upgrades, nor who was shed, moves it. An upgrade costs the same in every segment of a cell, so that the
-order by gain is the order by gain per cost.
+The gain of an upgrade in a segment is what it adds to a request, over what of it was served (Wald's ratio,
+``statistics.delivered``), by decayed sums of two draws of chance: requests that drew an upgrade against those that drew
+none, weighted with 1 / propensity, and users whose arm allows upgrades against those whose arm does not. The first
+tells more where about half are upgraded, the second where most are; both are weighted by their precision. So neither
+who was given upgrades, nor who was shed, moves the estimate. An upgrade costs the same in every segment of a cell, so
+that the order by gain is the order by gain per cost.
 
 1. Information that is not renewed fades. Decayed sums alone keep their variance when draws stop, as all of them fade
    together; so it is divided by the part of the segment's requests in the sums that were drawn, and doubled with each
@@ -20,7 +22,7 @@ A segment out of favour keeps its floor (``coverage.shares``), is measured by it
 One in favour keeps as much that is not upgraded, or nobody would see it fall.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from schemas.records import UpgradeValue
@@ -30,14 +32,19 @@ from streams.control.uplift.effects import Groups
 from streams.control.uplift.layout import Faded
 from streams.control.uplift.state import ALL, NONE_YET, MeasurementState, SegmentSums
 from streams.control.uplift.statistics.delivered import delivered_effect
+from streams.control.uplift.statistics.groups import together
 from streams.control.uplift.statistics.shrinkage import Estimate, shrunk
 
 # One-sided 95 %, as cautious upwards as the allocator is downwards.
 CONFIDENCE: Final = 1.645
 MICRO: Final = 1_000_000
+# Segments are taken to differ by this share of the common gain at least: were they taken for alike while little is
+# known, none would be worth a try.
+LEAST_SPREAD: Final = 0.5
 # Twenty half-lives: what nobody has asked for so long is known as little as can be told.
 MOST_HALF_LIVES: Final = 20.0
 _SBM_ARMS: Final = ("arm sbm", "arm both")
+_OTHER_ARMS: Final = ("arm none", "arm rma")
 _DRAWN: Final = ("upgrade yes", "upgrade no")
 
 
@@ -50,7 +57,7 @@ def segment_gains(state: MeasurementState) -> dict[str, Estimate]:
     for name in sorted(state.segments):
         if name != ALL and state.segments[name].matured_cohort != NONE_YET:
             found[name] = _known(state.segments[name], before=before, now=now)
-    return shrunk(found, parent=_known(whole, before=before, now=now))
+    return shrunk(found, parent=_known(whole, before=before, now=now), least_spread=LEAST_SPREAD)
 
 
 def upper_bounds(gains: Mapping[str, Estimate]) -> dict[str, float]:
@@ -66,15 +73,25 @@ def upgrade_values(gains: Mapping[str, Estimate]) -> tuple[UpgradeValue, ...]:
 
 
 def gain_of(sums_BK: Faded) -> Estimate | None:
-    """Gain per upgrade served, by what was drawn; None where too little was."""
+    """Gain per upgrade served, by both draws of chance; None where neither tells anything."""
     groups = Groups(sums_BK)
-    treated, control = groups.sides("upgrade", "value")
-    if treated.weight <= 0.0 or control.weight <= 0.0:
+    drawn = _ratio(groups, (_DRAWN[0],), (_DRAWN[1],))
+    arms = _ratio(groups, _SBM_ARMS, _OTHER_ARMS)
+    if drawn is not None:
+        drawn = Estimate(effect=drawn.effect, variance=drawn.variance / _part_drawn(groups))
+    return _together(drawn, arms) if drawn is not None and arms is not None else drawn or arms
+
+
+def _ratio(groups: Groups, treated: Sequence[str], control: Sequence[str]) -> Estimate | None:
+    """Gain per upgrade served by one of the draws; None where too little was drawn, or served."""
+    sides = [together(*(groups.group(name, "value") for name in names)) for names in (treated, control)]
+    if min(side.weight for side in sides) <= 0.0:
         return None
-    found = delivered_effect(treated, control, *(groups.served(name, "sbm") for name in _DRAWN))
+    served = [together(*(groups.served(name, "sbm") for name in names)) for names in (treated, control)]
+    found = delivered_effect(sides[0], sides[1], served[0], served[1])
     if found is None or found.standard_error <= 0.0:
         return None
-    return Estimate(effect=found.effect, variance=found.standard_error**2 / _part_drawn(groups))
+    return Estimate(effect=found.effect, variance=found.standard_error**2)
 
 
 def _known(sums: SegmentSums, *, before: Estimate | None, now: int) -> Estimate | None:

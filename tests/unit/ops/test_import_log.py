@@ -9,7 +9,8 @@ from ops.bandit_import.document import notes_of
 from ops.bandit_import.files import by_time, find_files, lines_of
 from ops.bandit_import.names import import_namespace, import_topics
 from ops.bandit_import.records import drawn_micro, records_of
-from ops.bandit_import.run_log import difference, manifest_of
+from ops.bandit_import.run_log import Progress, difference, manifest_of
+from ops.bandit_import.stretches import stretches
 from ops.bandit_import.survey import Survey, survey
 from ops.replay.names import require_shadow
 from ranking.models.training.open_bandit_rows import OpenBanditError
@@ -153,3 +154,20 @@ def test_an_import_writes_under_its_own_prefix_alone() -> None:
         import_namespace(Namespace(), "a.b")
     with pytest.raises(AssertionError):
         import_topics(Namespace())
+
+
+def test_wherever_an_import_is_cut_each_row_is_written_once_and_in_the_same_order(tmp_path: Path) -> None:
+    # Many at the same time, in both files.
+    for policy, num_rows in (("random", 40), ("bts", 55)):
+        rows = [row(n, START + timedelta(seconds=n // 7)) for n in range(num_rows)]
+        write_log(tmp_path / f"{policy}-men", rows)
+    files = find_files([tmp_path])
+    whole = [record for each in by_time(files) for record in records_of(*each, min_propensity=1e-3)]
+    progress, written = Progress(), []
+    for num_rows in (1, 7, 3, 50, 20, 95):
+        # Killed behind the first transaction: what is durable is its records and its progress.
+        said, progress = next(stretches(files, progress, min_propensity=1e-3, num_rows=num_rows))
+        written += said
+    assert written == whole
+    assert (progress.num_rows, progress.num_records) == (95, len(whole))
+    assert not list(stretches(files, progress, min_propensity=1e-3))

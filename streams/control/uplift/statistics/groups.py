@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +24,18 @@ class GroupSums:
     num_requests: int
     weight_squared: float
 
-    @property
+    @cached_property
     def weight(self) -> float:
         """Sum of the weights."""
         return float(self.weight_B.sum())
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Measure per request; NaN in an empty group."""
         weight = self.weight
         return float(self.total_B.sum()) / weight if weight > 0.0 else float("nan")
 
-    @property
+    @cached_property
     def num_buckets(self) -> int:
         """Buckets of equal weight that would be worth as much, rounded down: (sum of w_b)^2 / sum of w_b^2.
 
@@ -50,16 +51,22 @@ class GroupSums:
         """Requests of equal weight that would be worth as much (Kish): (sum of w)^2 / sum of w^2."""
         return self.weight * self.weight / self.weight_squared if self.weight_squared > 0.0 else 0.0
 
+    @cached_property
+    def _influence_B(self) -> Floats:
+        return np.asarray((self.total_B - self.mean * self.weight_B) / self.weight, dtype=np.float64)
+
     def influence_B(self) -> Floats:
         """What each bucket adds to the mean's error, [B]: (total - mean x weight) / sum of weights; they sum up to 0.
 
         The delta method for a ratio of sums, linear in the buckets.
         """
-        return np.asarray((self.total_B - self.mean * self.weight_B) / self.weight, dtype=np.float64)
+        return self._influence_B
 
 
 def together(*groups: GroupSums) -> GroupSums:
     """The union of groups that share no request."""
+    if len(groups) == 1:
+        return groups[0]
     return GroupSums(
         weight_B=np.sum([group.weight_B for group in groups], axis=0),
         total_B=np.sum([group.total_B for group in groups], axis=0),

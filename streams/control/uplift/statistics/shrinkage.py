@@ -2,7 +2,8 @@
 
 Segments' true effects are taken for draws around a common one, of variance A; with e_i of variance v_i
 
-    A  by the method of moments (DerSimonian and Laird, "Meta-analysis in clinical trials", 1986), at least 0
+    A  by the method of moments (DerSimonian and Laird, "Meta-analysis in clinical trials", 1986), at least
+       (least_spread x mean)^2, as few segments cannot tell whether they are alike
     m  = mean of the e_i, weighted by 1 / (A + v_i)
     shrunk: (A e_i + v_i m) / (A + v_i), of variance A v_i / (A + v_i) + (v_i / (A + v_i))^2 var(m)
 
@@ -27,7 +28,9 @@ class Estimate:
         return math.sqrt(self.variance)
 
 
-def shrunk(estimates: Mapping[str, Estimate | None], *, parent: Estimate | None) -> dict[str, Estimate]:
+def shrunk(
+    estimates: Mapping[str, Estimate | None], *, parent: Estimate | None, least_spread: float = 0.0
+) -> dict[str, Estimate]:
     """An estimate for each segment, in the order given; of a segment without one (None) what is known of the others.
 
     ``parent`` is the effect of the whole, which stands for the common one where fewer than two segments have any.
@@ -38,7 +41,7 @@ def shrunk(estimates: Mapping[str, Estimate | None], *, parent: Estimate | None)
         if parent is None:
             return {name: found for name, found in estimates.items() if found is not None}
         return {name: found or parent for name, found in estimates.items()}
-    between = _between(known)
+    between = _between(known, least_spread=least_spread)
     weights = {name: 1.0 / (between + found.variance) for name, found in known.items()}
     total = math.fsum(weights.values())
     common = math.fsum(weights[name] * found.effect for name, found in known.items()) / total
@@ -57,7 +60,7 @@ def shrunk(estimates: Mapping[str, Estimate | None], *, parent: Estimate | None)
     return made
 
 
-def _between(known: Mapping[str, Estimate]) -> float:
+def _between(known: Mapping[str, Estimate], *, least_spread: float) -> float:
     """Variance of the true effects between segments, by the method of moments."""
     weights = [1.0 / found.variance for found in known.values()]
     effects = [found.effect for found in known.values()]
@@ -65,4 +68,5 @@ def _between(known: Mapping[str, Estimate]) -> float:
     mean = math.fsum(weight * effect for weight, effect in zip(weights, effects, strict=True)) / total
     spread = math.fsum(weight * (effect - mean) ** 2 for weight, effect in zip(weights, effects, strict=True))
     room = total - math.fsum(weight * weight for weight in weights) / total
-    return max(0.0, (spread - (len(known) - 1)) / room) if room > 0.0 else 0.0
+    least = (least_spread * mean) ** 2
+    return max(least, (spread - (len(known) - 1)) / room) if room > 0.0 else least
