@@ -60,3 +60,9 @@ def test_no_segment_is_ever_without_upgrades_or_all_upgraded(steps):
     shares = [share for step in steps for share in step.next_shares.values()]
     assert min(shares) >= 0.05 * 0.25
     assert max(shares) <= 1.0 - 0.05 * (1.0 - 0.4)
+
+
+def test_segments_of_which_little_is_known_are_never_taken_for_alike(steps):
+    known = [step.measured.estimates for step in steps if step.measured.estimates]
+    assert len(known) > FOLLOWS_TICKS
+    assert all(len(set(bounds.values())) == len(bounds) for bounds in known)
